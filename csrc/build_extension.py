@@ -29,19 +29,30 @@ GLUE = [
         "names.h",
         "transaction.h",
         "position.h",
+        "owner.h",
         "brief.h",
     )
 ]
 
 #: Those of them that no other includes.
 #: The last one is about what cffi makes after it.
-USED = ("glue/items.h", "glue/values.h", "glue/transaction.h", "glue/position.h", "glue/brief.h")
+USED = (
+    "glue/items.h",
+    "glue/values.h",
+    "glue/transaction.h",
+    "glue/position.h",
+    "glue/owner.h",
+    "glue/brief.h",
+)
 
 #: Functions of Python's that C calls (lmdbio/_core/remote.py): a ``lio_remote_read``.
 CALLED = """
 extern "Python" int lio_python_read(void *, const lio_remote_call *, uint64_t, uint64_t, uint8_t *,
                                     uint64_t *, lio_error *);
 """
+
+#: A function that closes an object: its name, and the type of the object.
+CLOSES = re.compile(r"^void lio_(\w+_(?:close|free|drop))\((\w+) \*\w+\);", re.MULTILINE)
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -59,15 +70,30 @@ def rooms() -> list[Path]:
     return [HERE / name for name in re.findall(r'#include "(\w+\.h)"', text)]
 
 
+def cells() -> tuple[str, str]:
+    """Return the declarations and the definitions of what closes cells (glue/owner.h)."""
+    closes = [found for room in rooms() for found in CLOSES.findall(declarations(room))]
+    heads = [f"static void lio_cell_{name}({kind} **cell)" for name, kind in closes]
+    bodies = [
+        f"{{ {kind} *held = *cell; *cell = NULL; lio_{name}(held); }}" for name, kind in closes
+    ]
+    return (
+        "".join(f"{head};\n" for head in heads),
+        "".join(f"{head} {body}\n" for head, body in zip(heads, bodies, strict=True)),
+    )
+
+
 def builder() -> FFI:
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     ffi = FFI()
     for header in [*rooms(), *GLUE]:
         ffi.cdef(declarations(header))
     ffi.cdef(CALLED)
+    declared, defined = cells()
+    ffi.cdef(declared)
     ffi.set_source(
         "lmdbio._core._lmdbio",
-        "".join(f'#include "{header}"\n' for header in ("lmdbio.h", *USED)),
+        "".join(f'#include "{header}"\n' for header in ("lmdbio.h", *USED)) + defined,
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio/_core"],

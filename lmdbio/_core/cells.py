@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import lib
 from lmdbio._core.memory import Memory
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import U64, Status, pointer_to
 
 __all__ = ["Cells"]
@@ -35,9 +35,9 @@ class Cells:
         if count >= 2**32 or records >= 2**32:
             raise ValueError(f"{count} cells for {records} records are too many")
         self._records = records
-        status, out = Status("cells for records"), ffi.new("lio_cells **")
-        status.check(lib.lio_cells_open(memory.address, size, count, records, out, status.error))
-        self._owner = owned(out[0], lib.lio_cells_close, memory)
+        status, cell = Status("cells for records"), cell_of("lio_cells", "cells_close", memory)
+        status.check(lib.lio_cells_open(memory.address, size, count, records, cell, status.error))
+        self._owner = held(cell)
 
     def put(self, records: I64, lengths: U64, sources: U64) -> None:
         """Copy records into free cells; those that are there already stay as they are.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status, pointer_to
 
 __all__ = ["CLOCK_FLAGS", "CLUSTER_TYPES", "SOURCES", "fill_in", "run_clock"]
@@ -87,16 +88,15 @@ def run_clock(
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
-    status, out = Status(""), ffi.new("lio_clock **")
-    status.check(lib.lio_clock_open(cluster, out, status.error))
-    clock = ffi.gc(out[0], lib.lio_clock_close)
+    status, cell = Status(""), cell_of("lio_clock", "clock_close")
+    status.check(lib.lio_clock_open(cluster, cell, status.error))
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
     try:
-        while left := lib.lio_clock_run(clock, slice_, *into):
+        while left := lib.lio_clock_run(cell[0], slice_, *into):
             if progress is not None:
                 progress(len(ends) - left, len(ends))
     finally:
-        ffi.release(clock)  # before what it borrows goes, also where Ctrl-C ends this
+        ffi.release(cell)  # before what it borrows goes, also where Ctrl-C ends this
         del kept
     return ends, counts

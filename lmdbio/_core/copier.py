@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import lib
 from lmdbio._core.brief import brief_up_to
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.rows import LaidOut, Loaded
 from lmdbio._core.status import Status, pointer_to
 
@@ -27,9 +27,9 @@ class Copier:
 
     def __init__(self) -> None:
         self._status = Status("rows that are copied")
-        out = ffi.new("lio_copier **")
-        self._status.check(lib.lio_copier_open(out, self._status.error))
-        self._pointer = owned(out[0], lib.lio_copier_close)
+        cell = cell_of("lio_copier", "copier_close")
+        self._status.check(lib.lio_copier_open(cell, self._status.error))
+        self._pointer = held(cell)
 
     def start(self, loaded: Loaded, rows: I64, records: I64, laid: LaidOut, data: int) -> Copying:
         """Starts to copy rows of a block to their places in a slot.
@@ -46,7 +46,7 @@ class Copier:
         """
         if self._pointer is None:
             raise ValueError("the thread that copies has ended")
-        out = ffi.new("lio_copying **")
+        cell = cell_of("lio_copying", "copying_close", self._pointer)
         code = brief_up_to("lio_copier_start", len(rows))(
             self._pointer,
             loaded.pointer,
@@ -56,11 +56,11 @@ class Copier:
             pointer_to(laid.lengths, "uint64_t *"),
             pointer_to(laid.offsets, "uint64_t *"),
             data,
-            out,
+            cell,
             self._status.error,
         )
         self._status.check(code)
-        return Copying(self._pointer, out[0])
+        return Copying(cell)
 
     def close(self) -> None:
         """Wait for the copy that is being made; drop all others, and make no more.
@@ -81,8 +81,8 @@ class Copying:
 
     __slots__ = ("_owner",)
 
-    def __init__(self, copier: Any, pointer: Any) -> None:
-        self._owner = owned(pointer, lib.lio_copying_close, copier)
+    def __init__(self, cell: Any) -> None:
+        self._owner = held(cell)
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether all rows are in their places, after ``timeout_ms`` at most."""

@@ -18,7 +18,7 @@ from lmdbio._core.format import (
     layout_to_c,
     look,
 )
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import NEWEST, Status, own
 from lmdbio.system import fork
 
@@ -75,11 +75,11 @@ class Pages:
         self.engine, self.layout = engine, layout
         self._layout = layout_to_c(layout)
         self._status = status = Status(engine.path)
-        out = ffi.new("lio_pages **")
+        cell = cell_of("lio_pages", "pages_close", engine.pointer)
         status.check(
-            lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, out, status.error)
+            lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, cell, status.error)
         )
-        self._pointer = owned(out[0], lib.lio_pages_close, engine.pointer)
+        self._pointer = held(cell)
         fork.register(self)
 
     def _before_fork(self) -> None:
@@ -192,11 +192,11 @@ class Cursor:
     def __init__(self, pages: Pages, db: Database) -> None:
         self._pages = pages
         self._status = Status(pages.engine.path)
-        out = ffi.new("lio_cursor **")
+        cell = cell_of("lio_cursor", "cursor_close", pages.engine.pointer)
         self._status.check(
-            lib.lio_cursor_open(pages.pointer, database_to_c(db), out, self._status.error)
+            lib.lio_cursor_open(pages.pointer, database_to_c(db), cell, self._status.error)
         )
-        self._pointer = owned(out[0], lib.lio_cursor_close, pages.engine.pointer)
+        self._pointer = held(cell)
 
     @classmethod
     def of(cls, pages: Pages, lookup: Any) -> Cursor:

@@ -15,7 +15,7 @@ from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.memory import Memory, lend
 from lmdbio._core.opened import EngineCounts, Opened, count_nothing
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held, owned
 from lmdbio._core.plan import Plan
 from lmdbio._core.remote import Remote, RemoteFile, refuse_kind
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
@@ -33,15 +33,13 @@ class Ticket:
 
     Args:
         engine: reads.
-        keep: the owner of the memory that is filled.
+        keep: the owner of the memory that is filled. It must not refer to the ticket.
     """
 
     def __init__(self, engine: Engine, keep: object = None) -> None:
-        # Held by nothing else, a frame in a traceback included, and first of the attributes,
-        # which die in this order; in a cycle __del__ comes before anything dies.
-        self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, engine.pointer)
-        self._engine = engine.pointer
-        self._keep = keep
+        # Held by nothing else, a frame in a traceback included.
+        keeps = engine.pointer, keep
+        self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, keeps)
         self._status = engine.told()
 
     @property
@@ -106,9 +104,6 @@ class Ticket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
-
 
 class Engine(Opened):
     """An open file and a way of reading it (csrc/engine.h).
@@ -142,20 +137,19 @@ class Engine(Opened):
             )
         self.kind = kind
         self.depth = depth
-        status, out = self.told(), ffi.new("lio_engine **")
         name = os.fsencode(self.path if opened is None else opened)
-        status.check(lib.lio_engine_open(name, kind.encode(), depth, out, status.error))
-        self._adopt(out[0], status)
+        self._fill(partial(lib.lio_engine_open, name, kind.encode(), depth))
 
-    def _adopt(self, pointer: Any, status: Status, keep: object = None) -> None:
-        """Own an engine of C's.
+    def _fill(self, opens: Callable[[Any, Any], int], keep: object = None) -> None:
+        """Own the engine that ``opens(cell, error)`` of C's opens.
 
         Args:
-            status: tells of its failures.
             keep: what must be there as long as it is open.
         """
+        cell, status = cell_of("lio_engine", "engine_close", keep), self.told()
+        status.check(opens(cell, status.error))
         self._status = status
-        self._pointer = owned(pointer, lib.lio_engine_close, keep)
+        self._pointer = held(cell)
         self._last: Callable[[], EngineCounts] = count_nothing
         ring.follow(self)
 
@@ -167,12 +161,10 @@ class Engine(Opened):
     def _over(
         cls, path: str, kind: str, depth: int, opens: Callable[[Any, Any], int], keep: object
     ) -> Engine:
-        """An engine that ``opens(out, error)`` of C's makes."""
+        """An engine that ``opens`` makes: see ``_fill``."""
         self = cls.__new__(cls)
         self.path, self.kind, self.depth = path, kind, depth
-        status, out = self.told(), ffi.new("lio_engine **")
-        status.check(opens(out, status.error))
-        self._adopt(out[0], status, keep)
+        self._fill(opens, keep)
         return self
 
     @classmethod
@@ -192,9 +184,9 @@ class Engine(Opened):
     @classmethod
     def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
         """The memory engine, for tests."""
-        held = ffi.from_buffer("uint8_t[]", content)
-        opens = partial(lib.lio_engine_open_memory, held, len(content), depth)
-        return cls._over("<memory>", "memory", depth, opens, held)
+        buffer = ffi.from_buffer("uint8_t[]", content)
+        opens = partial(lib.lio_engine_open_memory, buffer, len(content), depth)
+        return cls._over("<memory>", "memory", depth, opens, buffer)
 
     def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
         """Make reads of a memory engine fail or dawdle (``lio_engine_inject_faults``)."""

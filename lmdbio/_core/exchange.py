@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import brief_up_to
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.rows import Loaded
 from lmdbio._core.status import SLICE_MS, Status, pointer_to
 
@@ -134,7 +134,7 @@ class Exchange:
         self._status = Status("messages between roots")
         self._size = len(ranks)
         numbers = np.array(ranks, np.int32)
-        out = ffi.new("lio_exchange **")
+        cell = cell_of("lio_exchange", "exchange_close")
         code = lib.lio_exchange_open(
             mpi.of(communicator),
             pointer_to(numbers, "int32_t *"),
@@ -142,11 +142,11 @@ class Exchange:
             own,
             *tags,
             messages_max,
-            out,
+            cell,
             self._status.error,
         )
         self._status.check(code)
-        self.pointer = owned(out[0], lib.lio_exchange_close)
+        self.pointer = held(cell)
 
     def serve(
         self, parts: npt.NDArray[Any], loaded: Loaded, order: npt.NDArray[np.int64]
@@ -160,7 +160,7 @@ class Exchange:
             order: places of the rows among them, shape (n,).
         """
         order = np.ascontiguousarray(order, np.int64)
-        out = ffi.new("lio_shipment **")
+        cell = cell_of("lio_shipment", "shipment_close", self.pointer)
         code = brief_up_to("lio_exchange_serve", len(order))(
             self.pointer,
             pointer_to(np.ascontiguousarray(parts), "lio_serving *"),
@@ -169,11 +169,11 @@ class Exchange:
             pointer_to(loaded.extents, "lio_extent *"),
             pointer_to(order, "int64_t *"),
             len(order),
-            out,
+            cell,
             self._status.error,
         )
         self._status.check(code)
-        return Shipment(self, out[0])
+        return Shipment(cell)
 
     def ask(self, block: int, rooms: npt.NDArray[Any]) -> Arrival:
         """Ask for rows of a block.
@@ -183,17 +183,17 @@ class Exchange:
             rooms: of dtype ``ASKING``; several of one root are filled in their order. The caller
                 owns them until they have arrived, or ``Arrival.close`` returns True.
         """
-        out = ffi.new("lio_arrival **")
+        cell = cell_of("lio_arrival", "arrival_drop", self.pointer)
         code = lib.lio_exchange_ask(
             self.pointer,
             block,
             pointer_to(np.ascontiguousarray(rooms), "lio_asking *"),
             len(rooms),
-            out,
+            cell,
             self._status.error,
         )
         self._status.check(code)
-        return Arrival(self, out[0], len(rooms))
+        return Arrival(cell, len(rooms))
 
     def skip(self, block: int, peers: npt.ArrayLike) -> None:
         """Let roots know that their rows of a block are not needed."""
@@ -263,8 +263,8 @@ class Shipment:
 
     __slots__ = ("_owner", "_status")
 
-    def __init__(self, exchange: Exchange, pointer: Any) -> None:
-        self._owner = owned(pointer, lib.lio_shipment_close, exchange.pointer)
+    def __init__(self, cell: Any) -> None:
+        self._owner = held(cell)
         self._status = Status("messages between roots")
 
     @property
@@ -293,11 +293,10 @@ class Arrival:
     AWAITED, ARRIVED = int(lib.LIO_ANSWER_AWAITED), int(lib.LIO_ANSWER_ARRIVED)
     LATE, GONE = int(lib.LIO_ANSWER_LATE), int(lib.LIO_ANSWER_GONE)
 
-    __slots__ = ("_count", "_exchange", "_owner", "_status")
+    __slots__ = ("_cell", "_count", "_owner", "_status")
 
-    def __init__(self, exchange: Exchange, pointer: Any, count: int) -> None:
-        self._exchange = exchange.pointer
-        self._owner = owned(pointer, lib.lio_arrival_drop, exchange.pointer)
+    def __init__(self, cell: Any, count: int) -> None:
+        self._cell, self._owner = cell, held(cell)
         self._count, self._status = count, Status("messages between roots")
 
     def poll(self, timeout_ms: int = 0) -> bool:
@@ -324,9 +323,7 @@ class Arrival:
     def close(self, timeout_ms: int = 0) -> bool:
         """Give up what is awaited; return whether nothing comes into its rooms any more."""
         if timeout_ms:
-            ffi.gc(self._owner, None)
-            return bool(lib.lio_arrival_close(self._owner, timeout_ms) == lib.LIO_OK)
+            return bool(lib.lio_cell_arrival_end(self._cell, timeout_ms) == lib.LIO_OK)
         is_over = lib.lio_arrival_poll(self._owner, self._status.error) == lib.LIO_OK
-        ffi.gc(self._owner, None)
-        lib.lio_arrival_drop(self._owner)
+        lib.lio_cell_arrival_drop(self._cell)
         return bool(is_over)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 
 
@@ -128,14 +128,13 @@ def replay(
         if expected.shape != (count,):
             raise ValueError(f"expected must have shape ({count},), not {expected.shape}")
         wanted = pointer_to(expected, "lio_extent *")
-    made, left, status = ffi.new("lio_replay **"), ffi.new("uint64_t *", count), Status()
-    into = pointer_to(out, "lio_extent *")
-    status.check(lib.lio_replay_open(asked, wanted, into, made, status.error))
-    pointer = owned(made[0], lib.lio_replay_close)
+    cell, status = cell_of("lio_replay", "replay_close"), Status()
+    left, into = ffi.new("uint64_t *", count), pointer_to(out, "lio_extent *")
+    status.check(lib.lio_replay_open(asked, wanted, into, cell, status.error))
     while left[0]:
-        status.check(lib.lio_replay_run(pointer, SLICE, left, status.error))
+        status.check(lib.lio_replay_run(cell[0], SLICE, left, status.error))
     end = ffi.new("lio_replayed *")
-    lib.lio_replay_end(pointer, end)
+    lib.lio_replay_end(cell[0], end)
     right = int(end.right)
     return Replayed(
         out if right == count else None,

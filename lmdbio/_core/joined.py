@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import errors
-from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import Status, pointer_to
 
@@ -46,19 +47,9 @@ class JoinedEngine(Engine):
     ) -> None:
         self._name(paths, parts, depth)
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        status, out = self.told(), ffi.new("lio_engine **")
-        status.check(
-            lib.lio_engine_open_joined(
-                names,
-                pointer_to(self._parts, "lio_part *"),
-                len(paths),
-                open_max,
-                depth,
-                out,
-                status.error,
-            )
-        )
-        self._adopt(out[0], status)
+        first = pointer_to(self._parts, "lio_part *")
+        opens = partial(lib.lio_engine_open_joined, names, first, len(paths), open_max, depth)
+        self._fill(opens)
 
     def _name(self, paths: Sequence[str], parts: npt.NDArray[Any], depth: int) -> None:
         if any("\0" in path for path in paths):
@@ -99,7 +90,5 @@ class JoinedEngine(Engine):
             )
         other = JoinedEngine.__new__(JoinedEngine)
         other._name(self._paths, self._parts, depth)
-        status, out = other.told(), ffi.new("lio_engine **")
-        status.check(lib.lio_engine_open_again(self.pointer, depth, out, status.error))
-        other._adopt(out[0], status)
+        other._fill(partial(lib.lio_engine_open_again, self.pointer, depth))
         return other

@@ -9,7 +9,7 @@ from typing import Any
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status, pointer_to
 
 KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
@@ -55,9 +55,9 @@ class KeyFinder:
     """
 
     def __init__(self, db_flags: int) -> None:
-        out, status = ffi.new("lio_keys **"), Status()
-        status.check(lib.lio_keys_open(db_flags, out, status.error))
-        self._pointer = owned(out[0], lib.lio_keys_close)
+        cell, status = cell_of("lio_keys", "keys_close"), Status()
+        status.check(lib.lio_keys_open(db_flags, cell, status.error))
+        self._pointer = held(cell)
 
     def add(self, layout: Layout, chunk: Chunk, path: str) -> None:
         """The keys on a chunk of leaves, which follow those before."""

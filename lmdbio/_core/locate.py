@@ -21,7 +21,7 @@ from lmdbio._core.format import (
     layout_to_c,
     meta_to_c,
 )
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
 
 #: Levels of a tree at most.
@@ -92,9 +92,9 @@ class Walk:
         self._engine = engine
         self._status = Status(engine.path)
         self._page_size = meta.layout.page_size
-        out = ffi.new("lio_walk **")
         planted = Trees.of(trees) if isinstance(trees, Database) else trees
         other: Any = ffi.NULL if beside is None else beside._pointer
+        cell = cell_of("lio_walk", "walk_close", (engine.pointer, other))
         self._status.check(
             lib.lio_walk_open(
                 engine.pointer,
@@ -103,11 +103,11 @@ class Walk:
                 planted.count,
                 other,
                 chunk_pages,
-                out,
+                cell,
                 self._status.error,
             )
         )
-        self._pointer: Any = owned(out[0], lib.lio_walk_close, (engine.pointer, other))
+        self._pointer: Any = held(cell)
 
     def __iter__(self) -> Iterator[Chunk]:
         chunk = ffi.new("lio_chunk *")

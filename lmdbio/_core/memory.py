@@ -33,11 +33,11 @@ class Memory:
     __slots__ = ("_owner", "address", "size")
 
     def __init__(self, size: int) -> None:
-        pointer = brief_up_to("lio_buffer_open", size, BYTES_MAX)(size)
-        if pointer == ffi.NULL:
+        self._owner = cell = owned(ffi.new("uint8_t **"), lib.lio_cell_buffer_close)
+        brief_up_to("lio_cell_buffer_open", size, BYTES_MAX)(size, cell)
+        self.address = int(ffi.cast("uintptr_t", cell[0]))
+        if not self.address:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
-        self._owner = owned(pointer, lib.lio_buffer_close)
-        self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
 
 

@@ -1,13 +1,23 @@
-"""Objects of C, which are closed when nothing refers to them any more."""
+"""Objects of C, which are closed when nothing refers to them any more.
+
+    cell_of("lio_engine", "engine_close")  ->  a call fills it  ->  held(cell), the pointer
+
+The cell is owned before the call: a signal's handler may raise between the end of a call and the
+line that takes what it opened.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
 from functools import partial
+from operator import is_
 from typing import Any
 
 from lmdbio._core._lmdbio import ffi, lib
+
+#: Whether this cffi lets the garbage collector know of pointers that are closed.
+_ARE_TRACKED = gc.is_tracked(ffi.gc(ffi.new("int *"), bool))
 
 
 def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> Any:
@@ -29,12 +39,36 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
         keep: what must be there until then. It must not refer back: nobody would see the
             cycle.
     """
+    made = ffi.gc(pointer, _keeping(close, keep))
+    if _ARE_TRACKED:
+        lib.lio_glue_untrack(id(made))
+    return made
+
+
+def _keeping(close: Callable[[Any], object], keep: object) -> Any:
+    if keep is None:
+        return close
     closes: Any = partial(close)
     closes.keep = keep
-    held = ffi.gc(pointer, closes)
-    if gc.is_tracked(held):
-        lib.lio_glue_untrack(ffi.cast("uintptr_t", id(held)))
-    return held
+    return closes
+
+
+def cell_of(kind: str, close: str, keep: object = None) -> Any:
+    """Return an empty cell for a call that opens; what is in it is closed with the cell.
+
+    It is for ``held``, or for a local variable: the garbage collector knows it.
+
+    Args:
+        kind: type of C of what it holds.
+        close: names what closes that (csrc/build_extension.py makes the function of the cell).
+        keep: as of ``owned``.
+    """
+    return ffi.gc(ffi.new(f"{kind} **"), _keeping(getattr(lib, f"lio_cell_{close}"), keep))
+
+
+def held(cell: Any) -> Any:
+    """Return the pointer in a cell, which stays open as long as that is referred to."""
+    return owned(cell[0], partial(is_, cell))  # it does nothing, and keeps the cell
 
 
 def made_type(make: Callable[[int], int]) -> Any:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import brief_up_to
+from lmdbio._core.owner import cell_of
 from lmdbio._core.status import EXTENT, REQUEST, U64, Extents, Status, pointer_to
 
 
@@ -56,19 +57,18 @@ def make_plan(
             "alignment": alignment,
         },
     )
-    out = ffi.new("lio_plan **")
-    status = Status()
+    cell, status = cell_of("lio_plan", "plan_free"), Status()
     make = brief_up_to("lio_plan_make", len(extents))
     status.check(
-        make(pointer_to(extents, "lio_extent *"), len(extents), options, out, status.error)
+        make(pointer_to(extents, "lio_extent *"), len(extents), options, cell, status.error)
     )
-    owner = ffi.gc(out[0], lib.lio_plan_free)
+    made = cell[0]
     totals = ffi.new("lio_plan_totals *")
-    lib.lio_plan_get_totals(owner, totals)
+    lib.lio_plan_get_totals(made, totals)
     count = int(totals.requests)
     requests, slices = np.empty(count, REQUEST), np.empty(len(extents), np.uint64)
-    ffi.memmove(requests, lib.lio_plan_requests(owner), requests.nbytes)
-    ffi.memmove(slices, lib.lio_plan_slices(owner), slices.nbytes)
+    ffi.memmove(requests, lib.lio_plan_requests(made), requests.nbytes)
+    ffi.memmove(slices, lib.lio_plan_slices(made), slices.nbytes)
     return Plan(
         requests, slices, PlanTotals(*(int(getattr(totals, name)) for name in _TOTALS_FIELDS))
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import EXTENT, Extents, pointer_to
 
 
@@ -24,12 +24,9 @@ class Prefetch:
     __slots__ = ("_pointer",)
 
     def __init__(self, engine: Engine, file_end: int, *, piece: int) -> None:
-        pointer: Any = lib.lio_prefetch_open(engine.pointer, file_end, piece)
-        self._pointer = pointer
-        if pointer != ffi.NULL:
-            closes: Any = partial(lib.lio_prefetch_close)  # as in ``owned``
-            closes.engine = engine.pointer
-            self._pointer = ffi.gc(pointer, closes)
+        cell = cell_of("lio_prefetch", "prefetch_close", engine.pointer)
+        lib.lio_cell_prefetch_open(engine.pointer, file_end, piece, cell)
+        self._pointer: Any = held(cell) if cell[0] else None
 
     def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> bool:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status
 from lmdbio.errors import IncompatibleError, keep_raised
 from lmdbio.system import fork
@@ -103,14 +103,14 @@ class Remote:
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
-        handle, out = ffi.new_handle(file), ffi.new("lio_remote **")
-        status = Status(file.name)
+        handle, status = ffi.new_handle(file), Status(file.name)
+        cell = cell_of("lio_remote", "remote_close", handle)
         status.check(
             lib.lio_remote_open(
-                lib.lio_python_read, handle, file.size, file.keeps_state, out, status.error
+                lib.lio_python_read, handle, file.size, file.keeps_state, cell, status.error
             )
         )
-        self.pointer = owned(out[0], lib.lio_remote_close, handle)
+        self.pointer = held(cell)
         fork.register(self)
         _register(self)
 

@@ -9,7 +9,7 @@ from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
-from lmdbio._core.owner import made_type, owned
+from lmdbio._core.owner import cell_of, held, made_type
 from lmdbio._core.status import SLICE_MS, Status
 
 
@@ -36,9 +36,9 @@ class Scan:
         #: Held as long as the scan is.
         self._engines = [cursor.engine.pointer]
         self._status = Status(cursor.engine.path)
-        out = ffi.new("lio_scan **")
-        self._status.check(lib.lio_scan_open(cursor.pointer, options, out, self._status.error))
-        self._pointer = owned(out[0], lib.lio_scan_close, self._engines)
+        cell = cell_of("lio_scan", "scan_close", self._engines)
+        self._status.check(lib.lio_scan_open(cursor.pointer, options, cell, self._status.error))
+        self._pointer = held(cell)
 
     @property
     def path(self) -> str:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import lib
 from lmdbio._core.brief import brief_up_to
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status, pointer_to
 
 __all__ = ["NEVER", "Soonest", "Used"]
@@ -48,9 +48,10 @@ class Soonest:
 
     def __init__(self, records: int, capacity: int) -> None:
         self._records = records
-        status, out = Status("records that are used again"), ffi.new("lio_soonest **")
-        status.check(lib.lio_soonest_open(records, capacity, out, status.error))
-        self._pointer = owned(out[0], lib.lio_soonest_close)
+        status = Status("records that are used again")
+        cell = cell_of("lio_soonest", "soonest_close")
+        status.check(lib.lio_soonest_open(records, capacity, cell, status.error))
+        self._pointer = held(cell)
 
     def use(self, records: I64, following: I64, sizes: npt.NDArray[np.uint64]) -> Used:
         """Use records one after the other.

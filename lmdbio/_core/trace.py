@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status, pointer_to
 from lmdbio.system import fork
 
@@ -82,7 +83,7 @@ class Ring:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._engines: dict[int, weakref.ref[Any]] = {}
+        self._engines: set[weakref.ref[Any]] = set()
         self._pointer: Any = None
         self._spans = np.empty(0, SPAN)
         #: By number; an engine's number is its place here. One for all that read a file alike.
@@ -96,8 +97,7 @@ class Ring:
 
     def follow(self, engine: _Followed) -> None:
         """An engine was opened."""
-        key = id(engine)
-        self._engines[key] = weakref.ref(engine, lambda _dead: self._engines.pop(key, None))
+        self._engines.add(weakref.ref(engine, self._engines.discard))
         if self._pointer is not None:
             with self._lock:
                 self._attach(engine)
@@ -120,12 +120,11 @@ class Ring:
         """
         with self._lock:
             if self._pointer is None:
-                out = ffi.new("lio_trace **")
-                status = Status()
-                status.check(lib.lio_trace_open(CAPACITY, out, status.error))
-                self._pointer = ffi.gc(out[0], lib.lio_trace_close)
+                cell, status = cell_of("lio_trace", "trace_close"), Status()
+                status.check(lib.lio_trace_open(CAPACITY, cell, status.error))
+                self._pointer = held(cell)
                 self._spans = np.empty(CAPACITY, SPAN)
-                for reference in list(self._engines.values()):
+                for reference in list(self._engines):
                     engine = reference()
                     if engine is not None:
                         self._attach(engine)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.clock import CLOCK_FLAGS, CLUSTER_TYPES, SOURCES, fill_in
+from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status, pointer_to
 
 __all__ = ["TRAFFIC_FLAGS", "run_traffic"]
@@ -67,17 +68,16 @@ def run_traffic(
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
     result.ends, result.counts = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
-    status, out = Status(""), ffi.new("lio_traffic **")
-    status.check(lib.lio_traffic_open(site, result, out, status.error))
-    traffic = ffi.gc(out[0], lib.lio_traffic_close)
+    status, cell = Status(""), cell_of("lio_traffic", "traffic_close")
+    status.check(lib.lio_traffic_open(site, result, cell, status.error))
     code = lib.LIO_PENDING
     try:
         while code == lib.LIO_PENDING:
-            code = lib.lio_traffic_run(traffic, SLICE_EVENTS, status.error)
+            code = lib.lio_traffic_run(cell[0], SLICE_EVENTS, status.error)
             if progress is not None:
                 progress(result.done, len(ends))
     finally:
-        ffi.release(traffic)  # before what it borrows goes, also where Ctrl-C ends this
+        ffi.release(cell)  # before what it borrows goes, also where Ctrl-C ends this
         del kept
     if code != lib.LIO_OK:
         raise RuntimeError(str(status.exception(code)))

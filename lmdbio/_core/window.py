@@ -118,9 +118,9 @@ class Mapping:
 
     __slots__ = ("_owner", "address", "size")
 
-    def __init__(self, pointer: Any, size: int) -> None:
-        self._owner = owned(pointer, lambda pages: lib.lio_window_unmap(pages, size))
-        self.address, self.size = int(ffi.cast("uintptr_t", pointer)), size
+    def __init__(self, pages: Any) -> None:
+        self._owner = pages
+        self.address, self.size = int(ffi.cast("uintptr_t", pages.at)), int(pages.size)
 
     def detach(self, address: int, size: int) -> None:
         """Swaps some pages for private ones with the same bytes, under whoever looks at them."""
@@ -140,10 +140,10 @@ class Mapping:
 
 def map_again(address: int, size: int) -> Mapping | None:
     """A second mapping of shared pages; None where the kernel or these pages allow none."""
-    out = ffi.new("void **")
-    status = Status("shared window")
-    code = lib.lio_window_map(ffi.cast("void *", address), size, out, status.error)
+    pages = owned(ffi.new("lio_mapped_pages *", {"size": size}), lib.lio_cell_window_unmap)
+    status, at = Status("shared window"), ffi.addressof(pages, "at")
+    code = lib.lio_window_map(ffi.cast("void *", address), size, at, status.error)
     if code == lib.LIO_ERR_UNSUPPORTED:
         return None
     status.check(code)
-    return Mapping(out[0], size)
+    return Mapping(pages)

@@ -21,7 +21,8 @@ class Forked(Protocol):
         """In the child, before it has a second thread."""
 
 
-_alive: dict[int, weakref.ref[Any]] = {}
+#: The dead are taken out by no line of Python, in which a signal's exception would be lost.
+_alive: dict[weakref.ref[Any], None] = {}
 _held = threading.local()
 
 
@@ -31,13 +32,12 @@ def register(owner: Forked) -> None:
     If it has ``_before_fork()`` and ``_after_fork_in_parent()``, they are called as well: in
     between, it is locked by the thread that forks, so that the child finds it whole.
     """
-    key = id(owner)
-    _alive[key] = weakref.ref(owner, lambda _dead: _alive.pop(key, None))
+    _alive[weakref.ref(owner, _alive.pop)] = None
 
 
 def _owners() -> list[Any]:
-    # Copying a dictionary's values cannot be interrupted by another thread.
-    return [owner for reference in list(_alive.values()) if (owner := reference()) is not None]
+    # Copying a dictionary cannot be interrupted by another thread.
+    return [owner for reference in list(_alive) if (owner := reference()) is not None]
 
 
 def _before() -> None:

@@ -10,15 +10,13 @@ for signals: after each call, and where a function or a round of a loop begins.
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import gc
-import itertools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,8 @@ import lmdbio
 from lmdbio.dropin import environment
 from lmdbio.dropin.run import Run
 from lmdbio.pylmdb import reader_slots
-from tests.support import databases
+from tests.support import databases, interrupts
+from tests.support.interrupts import ctrl_c
 
 COUNT = 60
 LENGTHS = (0, 100, 900, 3000, 40_000)
@@ -50,51 +49,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+after = functools.partial(interrupts.after, files=FILES)
+
+
 def opened(path: str, *, lock: bool, **named: Any) -> Any:
     return lmdbio.open(path, readonly=True, lock=lock, max_dbs=4, **named)
-
-
-@functools.cache
-def looks(code: Any) -> frozenset[int]:
-    """Return the instructions before which Python looks for signals, by their offsets."""
-    behind = ("CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME")
-    all_of = list(dis.get_instructions(code))
-    return frozenset(
-        one.offset
-        for last, one in itertools.pairwise(all_of)
-        if last.opname in behind or last.opname.startswith("CALL_")
-    )
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def after(number: int, act: Callable[[], object]) -> Iterator[list[int]]:
-    """Have ``act`` called after so many instructions; yield a list of how many there were.
-
-    For ``interrupt`` those alone count before which Python looks for signals.
-    """
-    done = [0]
-
-    def trace(frame: Any, event: str, _: object) -> Any:
-        if event == "call":
-            if not frame.f_code.co_filename.startswith(FILES):
-                return None
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        elif event == "opcode" and (act is not interrupt or frame.f_lasti in looks(frame.f_code)):
-            done[0] += 1
-            if done[0] == number:
-                act()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield done
-    finally:
-        sys.settrace(before)
 
 
 def iterate(cursor: Any, count: int) -> list[Any]:
@@ -237,14 +196,14 @@ def test_ctrl_c_at_any_call_leaves_an_environment_that_reads_and_can_be_closed(
     while at <= done:
         at, env = at + 1, None
         if name == "open":
-            with contextlib.suppress(KeyboardInterrupt), after(at, interrupt) as counted:
+            with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c) as counted:
                 env = opened(path, lock=True)
             if env is not None:
                 env.close()
         env = opened(path, lock=True, block_bytes_max=1 << 16)
         txn = env.begin()
         if name != "open":
-            with contextlib.suppress(KeyboardInterrupt), after(at, interrupt) as counted:
+            with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c) as counted:
                 CALLS[name](env, txn)
         done = counted[0]
         if name != "close":

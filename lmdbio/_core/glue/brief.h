@@ -12,17 +12,17 @@
 #include <string.h>
 
 static const char *const lio_brief[] = {
-    "lio_arrival_answers",    "lio_arrival_drop",       "lio_arrival_give_up",
-    "lio_arrival_poll",       "lio_buffer_open",        "lio_copier_start",
-    "lio_copying_close",      "lio_copying_poll",       "lio_engine_alignment",
+    "lio_arrival_answers",    "lio_cell_arrival_drop",  "lio_arrival_give_up",
+    "lio_arrival_poll",       "lio_cell_buffer_open",   "lio_copier_start",
+    "lio_cell_copying_close", "lio_copying_poll",       "lio_engine_alignment",
     "lio_engine_keeps_state", "lio_remote_is_given_up", "lio_engine_submit",
     "lio_exchange_ask",       "lio_exchange_counts",    "lio_exchange_peers",
     "lio_exchange_signs",     "lio_exchange_reads_on",  "lio_exchange_serve",
     "lio_exchange_skip",      "lio_extents_take",       "lio_glue_untrack",
     "lio_meta_mark",          "lio_meta_txnid",         "lio_places_count",
-    "lio_plan_free",          "lio_plan_get_totals",    "lio_plan_make",
+    "lio_cell_plan_free",     "lio_plan_get_totals",    "lio_plan_make",
     "lio_plan_requests",      "lio_plan_slices",        "lio_rows_lay_out",
-    "lio_rows_room",          "lio_rows_write_table",   "lio_shipment_close",
+    "lio_rows_room",          "lio_rows_write_table",   "lio_cell_shipment_close",
     "lio_shipment_expire",    "lio_shipment_left",      "lio_sources_block",
     "lio_sources_slice",      "lio_sources_uses",       "lio_sources_records",
     "lio_sources_at_home",    "lio_sources_home_uses",  "lio_sources_teams",
