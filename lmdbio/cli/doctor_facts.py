@@ -225,27 +225,24 @@ def lock_facts(data: Path, txnid: int, under: Storage) -> LockFacts:
     if not (under.disk or under.in_memory):
         return LockFacts(True, True, unseen="this is no disk of this machine")
     try:
-        table = reader_table(data, subdir=is_folder)
+        table, why = reader_table(data, subdir=is_folder)
     except (lmdb.Error, OSError, MemoryError) as error:
         return LockFacts(True, True, unseen=str(error))
     if table is None:
-        return LockFacts(True, True, unseen="py-lmdb could not open it")
+        return LockFacts(True, True, unseen=why)
     pids, oldest = read_table(table)
     stale = sum(not is_alive(pid) for pid in pids)
     behind = None if oldest is None else max(0, txnid - oldest)
     return LockFacts(True, True, len(pids), stale, behind)
 
 
-def reader_table(data: Path, *, subdir: bool) -> str | None:
-    """Return py-lmdb's table of reader slots; None: it cannot be had."""
-    status, user = data.stat(), reader_slots.new_user()
+def reader_table(data: Path, *, subdir: bool) -> tuple[str | None, str]:
+    """Return py-lmdb's table of reader slots, and ""; None, and why it cannot be had."""
+    status = data.stat()
     path = str(data.parent if subdir else data)
     key = status.st_dev, status.st_ino
-    slots, _ = reader_slots.acquire(path, key, user, subdir=subdir, max_readers=126)
-    try:
-        return None if slots is None else str(slots.env.readers())
-    finally:
-        reader_slots.release(user)
+    slots, why = reader_slots.acquire(path, key, subdir=subdir, max_readers=126)
+    return (None, why) if slots is None else (str(slots.env.readers()), "")
 
 
 def read_table(table: str) -> tuple[list[int], int | None]:

@@ -108,18 +108,15 @@ class Copy:
         """Holds a reader slot, if the source has a lock file; says whether."""
         lock = self._home / "lock.mdb" if self._subdir else Path(f"{self._data}-lock")
         status = os.fstat(self._source.fd)
-        slots, user = None, reader_slots.new_user()
-        try:
-            if os.access(lock, os.W_OK):  # where it can't be written to, nothing would be held
-                key = (status.st_dev, status.st_ino)
-                slots, _ = reader_slots.acquire(str(self._home), key, user, subdir=self._subdir)
-            if slots is None:
-                yield False
-                return
-            with slots.begin():
-                yield True
-        finally:
-            reader_slots.release(user)
+        slots = None
+        if os.access(lock, os.W_OK):  # where it can't be written to, nothing would be held
+            key = (status.st_dev, status.st_ino)
+            slots, _ = reader_slots.acquire(str(self._home), key, subdir=self._subdir)
+        if slots is None:
+            yield False
+            return
+        with slots.begin():
+            yield True
 
     def _newest(self) -> int:
         return _core.newest_txnid(self._source, _core.read_meta(self._source).layout)

@@ -23,12 +23,12 @@ Known differences:
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot
 (lmdbio/pylmdb/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
-same process has the file open in py-lmdb; a child whose parent has it open; a file grown beyond
-what py-lmdb has mapped), the
-meta pages are read again after each batch of reads, and results are refused with ``lmdb.Error``
-once a writer is two commits past the snapshot, since it may then have reused its pages, or once
-the snapshot's meta page is another, since another file was then written over this one. On file
-systems that cache attributes (NFS) that check can come late.
+same process has the file open in py-lmdb; a child whose parent has
+it open; a file grown beyond what py-lmdb has mapped), the meta pages are read again after each
+batch of reads, and results are refused with ``lmdb.Error`` once a writer is two commits past the
+snapshot, since it may then have reused its pages, or once the snapshot's meta page is another,
+since another file was then written over this one. On file systems that cache attributes (NFS) that
+check can come late.
 """
 
 from __future__ import annotations
@@ -359,12 +359,6 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        file = getattr(self, "_file", None)  # None: it could not be opened
-        if file is not None:  # finalizers of what refers to it may still call it
-            self._shut()
-            file.close()
 
 
 #: As in py-lmdb: one and the same.

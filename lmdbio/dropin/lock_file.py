@@ -29,11 +29,11 @@ class LockFile:
         keywords: of ``lmdb.open``.
     """
 
-    __slots__ = ("_has_ended", "_options", "_path", "_user", "slots", "wanted")
+    __slots__ = ("_has_ended", "_options", "_path", "slots", "wanted")
 
     def __init__(self, path: str, keywords: LmdbKeywords) -> None:
-        self._user, self._has_ended = reader_slots.new_user(), False
-        self._path, self.wanted = path, bool(keywords.lock) and not is_url(path)
+        self._path, self._has_ended = path, False
+        self.wanted = bool(keywords.lock) and not is_url(path)
         self._options: dict[str, Any] = {
             "subdir": keywords.subdir,
             "max_readers": keywords.max_readers,
@@ -51,9 +51,9 @@ class LockFile:
         """
         status = os.fstat(engine.fd)
         key = status.st_dev, status.st_ino
-        slots, why = reader_slots.acquire(self._path, key, self._user, **self._options)
+        slots, why = reader_slots.acquire(self._path, key, **self._options)
         if self._has_ended:  # perhaps meanwhile, in another thread
-            self.release()
+            slots = None  # which the exception would hold
             raise closed_error()
         if slots is None:
             self.tell_unheld(why)
@@ -62,13 +62,10 @@ class LockFile:
         return slots
 
     def release(self) -> None:
-        """Give the slots back. May be called twice, and by the garbage collector."""
+        """Give the slots back. May be called twice."""
         self._has_ended = True
-        self.slots = None
-        reader_slots.release(self._user)
-
-    def __del__(self) -> None:
-        reader_slots.release(self._user)  # Ctrl-C may have come before, or in the middle
+        with reader_slots.guard:  # the last to go closes them, before another thread opens them
+            self.slots = None
 
     def tell_unheld(self, why: str) -> None:
         """Tell who listens that no slot is held."""

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from time import monotonic_ns
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -221,7 +221,8 @@ class StageCounter:
     LENGTHS_MAX = 4096
 
     def __init__(self, engines: Callable[[], Stats]) -> None:
-        self._owner = weakref.WeakMethod(engines)
+        bound: Any = engines
+        self._owner, self._counts = weakref.ref(bound.__self__), bound.__func__
         self._before = _NOTHING  # the engines' counts that were the parent process's
         self._begin()
         fork.register(self)
@@ -240,8 +241,8 @@ class StageCounter:
         self.warm_bytes = 0
 
     def _engines(self) -> Stats:
-        method = self._owner()
-        return Stats() if method is None else method()
+        owner = self._owner()
+        return Stats() if owner is None else self._counts(owner)
 
     def _after_fork(self) -> None:
         self._begin()

@@ -4,10 +4,10 @@ A writer reuses the pages of snapshot S from transaction S + 3 on, unless a read
 lock file says that S is still read. Slots are taken by py-lmdb itself, so that its rules hold
 for both. The facts to know of it:
 
-* py-lmdb refuses to open a file twice in one process, so all of ours share one environment per
-  file (``Slots``), open while any of our environments on it is.
 * Closing *any* descriptor of the lock file drops the process's fcntl lock on it; hence this
   module never opens the lock file itself.
+* py-lmdb refuses to open a file twice in one process, so all of ours share one environment per
+  file (``Slots``), open while any of our environments on it is.
 * A transaction holds a slot until nothing refers to it; ``abort()`` alone keeps the slot for
   another one. With ``max_spare_txns`` an environment keeps one besides; ours keeps none.
 * In a child a slot of an inherited environment is taken in the parent's name, ends with the
@@ -17,21 +17,24 @@ for both. The facts to know of it:
 
 The file is parsed (``_core.read_meta``) before py-lmdb sees it: it dies by SIGBUS on a file
 that is cut inside its meta pages.
+
+An environment is open as long as an object holds its ``Slots``, and nothing else is written down:
+an owner that dies, is collected or is interrupted in the middle of anything gives it back.
 """
 
 from __future__ import annotations
 
-import collections
 import errno
-import itertools
 import os
 import sys
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 from lmdbio.pylmdb.find import lmdb
 
-__all__ = ["Slots", "acquire", "are_inherited", "keep_inherited", "new_user", "number", "release"]
+__all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited", "number"]
 
 #: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
 _NO_LOCK_FILE = {
@@ -47,47 +50,40 @@ _NO_LOCK_FILE = {
 #: file has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
 MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
 
-_guard = threading.Lock()
-_shared: dict[tuple[int, int], Slots] = {}
-#: Transactions inherited through fork: neither ended nor collected.
+#: Held while an environment is opened, or closed on purpose: who has it next finds it open, or
+#: closed. A signal's handler or the garbage collector may come back here in the middle.
+guard = threading.RLock()
+_shared: dict[tuple[int, int], weakref.ref[Slots]] = {}
+#: Slots and transactions inherited through fork: neither ended nor collected.
 _inherited: list[Any] = []
 #: Returns the number of the snapshot that a slot (a transaction of py-lmdb's) holds.
 number: Any = lmdb.Transaction.id
-#: Users who have ended, which is not yet taken note of.
-_released: collections.deque[int] = collections.deque()
-#: Returns the number of a new user.
-new_user = itertools.count().__next__
 
 
 def _after_fork() -> None:
-    global _guard
-    _guard = threading.Lock()
+    global guard
+    guard = threading.RLock()
+    _inherited.extend(slots for known in _shared.values() if (slots := known()) is not None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 class Slots:
-    """One py-lmdb environment, for the reader slots of one file.
+    """One py-lmdb environment, for the reader slots of one file; closed when nobody holds this.
 
     A slot is a read transaction of it, held as long as that lives.
 
     Attributes:
+        env: the environment: for what only the lock file knows.
         take: what ``begin`` calls, for C.
     """
 
-    __slots__ = ("_env", "_key", "_pid", "_users", "take")
+    __slots__ = ("__weakref__", "_pid", "env", "take")
 
-    def __init__(self, key: tuple[int, int], env: Any) -> None:
-        self._key, self._env = key, env
-        self.take = env.begin
+    def __init__(self, env: Any) -> None:
+        self.env, self.take = env, env.begin
         self._pid = os.getpid()
-        self._users: set[int] = set()
-
-    @property
-    def env(self) -> Any:
-        """The environment: for what only the lock file knows."""
-        return self._env
 
     @property
     def inherited(self) -> bool:
@@ -103,45 +99,18 @@ class Slots:
         """
         return self.take()
 
-    def _leave(self, user: int) -> None:
-        self._users.discard(user)
-        if self._users or self.inherited:
-            return
-        _shared.pop(self._key, None)
-        self._env.close()
+
+def _find(key: tuple[int, int]) -> Slots | None:
+    known = _shared.get(key)
+    return None if known is None else known()
 
 
-def release(user: int) -> None:
-    """Says that a user has ended, of all slots; the last one of an environment closes it.
-
-    May be called again, also where Ctrl-C came between. The garbage collector may call this at any
-    moment, also while this very thread holds the guard: then its holder does the work when it is
-    done.
-    """
-    _released.append(user)
-    _settle()
-
-
-def _settle() -> None:
-    """Takes note of what was released, unless somebody does already."""
-    # Not by acquire(blocking=False): Ctrl-C right after it would leave the guard locked for ever.
-    while _released and not _guard.locked():
-        with _guard:
-            while _released:
-                for slots in list(_shared.values()):
-                    slots._leave(_released[0])
-                _released.popleft()
-
-
-def acquire(
-    path: str, key: tuple[int, int], user: int, **options: Any
-) -> tuple[Slots | None, str]:
-    """The slots of the file with ``key`` = (device, inode); ``release`` the user at the end.
+def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | None, str]:
+    """The slots of the file with ``key`` = (device, inode), for as long as they are held.
 
     Args:
         path: as py-lmdb takes it.
         key: of the data file, which the caller has found sound.
-        user: a number of ``new_user``; may have them already.
         options: keywords of ``lmdb.open``, for when it is not yet open.
 
     Returns:
@@ -149,25 +118,24 @@ def acquire(
         lock files, or the process, or the parent that it was forked from, has the file open in
         py-lmdb itself.
     """
-    if are_inherited(key):
+    with guard:
+        slots = _find(key)
+        if slots is None:
+            env, why = _open(path, **options)
+            if env is None:
+                return None, why
+            slots = Slots(env)
+            # By no line of Python, in which a signal's exception would be lost: pop takes the dead
+            # reference for what to return where there is no such key.
+            _shared[key] = weakref.ref(slots, partial(_shared.pop, key))
+    if slots.inherited:
         return None, "the process that this one was forked from has it open"
-    try:
-        with _guard:
-            slots = _shared.get(key)
-            if slots is None:
-                env, why = _open(path, **options)
-                if env is None:
-                    return None, why
-                slots = _shared[key] = Slots(key, env)
-            slots._users.add(user)
-            return slots, ""
-    finally:
-        _settle()
+    return slots, ""
 
 
 def are_inherited(key: tuple[int, int]) -> bool:
     """Whether the slots of this file, as of ``acquire``, are a parent's: no child gets any."""
-    slots = _shared.get(key)
+    slots = _find(key)
     return slots is not None and slots.inherited
 
 
