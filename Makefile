@@ -21,6 +21,8 @@ PFS_CHECK := $(C_CHECK) -Ibenchmarks/pfs $(subst -I,-isystem ,$(FUSE))
 PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard benchmarks/pfs/*.c))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Without what it asks for beside them (TensorFlow, DALI). Where they cannot be had, their test says so.
+# Those whose locks are tried besides the newest one: before 2.0 it opens a file twice in one process.
+PYLMDB := 1.4.1 1.6.2 1.8.1 2.0.0
 DLIO := dlio_benchmark==2.0.0 pydftracer==1.0.2
 TEST_PROCESSES ?= 3
 FUZZ_COUNT ?= 1000000
@@ -42,7 +44,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help clients trainers demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
+.PHONY: help clients trainers demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers clean
 .DELETE_ON_ERROR:
 
@@ -105,6 +107,10 @@ replay: $(VENV)/.dev  ## replay databases of each format, made by py-lmdb (REPLA
 older: $(VENV)/.dev  ## read files of older LMDBs and of other page sizes, written here; half an hour
 	@$(PIP) install setuptools
 	$(BIN)/python tests/older/run.py
+
+pylmdb: $(PYLMDB:%=$(VENV)/pylmdb-%/.made)  ## hold on to locks beside older versions of py-lmdb; a minute
+	for version in $(PYLMDB); do \
+	    $(VENV)/pylmdb-$$version/bin/python -m pytest tests/pylmdb -p no:cacheprovider || exit 1; done
 
 soak: $(VENV)/.dev  ## let the system fail, at every surface (SOAK_COUNT=n); some minutes
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
@@ -182,6 +188,12 @@ define BESIDE
 @$(BIN)/python -c 'import site, sys; print(site.getsitepackages()[0])' > \
     $(VENV)/$(1)/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages/base.pth
 endef
+
+$(VENV)/pylmdb-%/.made: $(VENV)/.dev
+	@echo "installing py-lmdb $* into $(@D)"
+	$(call BESIDE,pylmdb-$*)
+	@$(PIP) --python $(@D)/bin/python install --no-deps --ignore-installed lmdb==$*
+	@touch $@
 
 # The programs get an environment of their own, which sees the packages of the other one: they
 # bring a gigabyte, and replace what tests use.

@@ -23,7 +23,7 @@ Known differences:
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot
 (lmdbio/pylmdb/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
-same process has the file open in py-lmdb; a child whose parent has
+same process has the file open in py-lmdb, or py-lmdb is older than 2.0; a child whose parent has
 it open; a file grown beyond what py-lmdb has mapped), the meta pages are read again after each
 batch of reads, and results are refused with ``lmdb.Error`` once a writer is two commits past the
 snapshot, since it may then have reused its pages, or once the snapshot's meta page is another,

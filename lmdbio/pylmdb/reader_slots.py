@@ -7,7 +7,8 @@ for both. The facts to know of it:
 * Closing *any* descriptor of the lock file drops the process's fcntl lock on it; hence this
   module never opens the lock file itself.
 * py-lmdb refuses to open a file twice in one process, so all of ours share one environment per
-  file (``Slots``), open while any of our environments on it is.
+  file (``Slots``), open while any of our environments on it is. Before its version 2.0 it did not
+  refuse: what this process has open in py-lmdb itself would lose its locks, so no slot is taken.
 * A transaction holds a slot until nothing refers to it; ``abort()`` alone keeps the slot for
   another one. With ``max_spare_txns`` an environment keeps one besides; ours keeps none.
 * In a child a slot of an inherited environment is taken in the parent's name, ends with the
@@ -49,6 +50,8 @@ _NO_LOCK_FILE = {
 #: Bytes that py-lmdb may map: address space alone, and what its users commonly ask for. When the
 #: file has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
 MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
+#: Whether py-lmdb refuses to open a file twice in one process.
+REFUSES_TWICE = int(lmdb.__version__.partition(".")[0]) >= 2
 
 #: Held while an environment is opened, or closed on purpose: who has it next finds it open, or
 #: closed. A signal's handler or the garbage collector may come back here in the middle.
@@ -118,6 +121,11 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
         lock files, or the process, or the parent that it was forked from, has the file open in
         py-lmdb itself.
     """
+    if not REFUSES_TWICE:
+        return None, (
+            f"py-lmdb {lmdb.__version__} would drop the locks of whoever else has it open in this "
+            "process (2.0 and later would not)"
+        )
     with guard:
         slots = _find(key)
         if slots is None:
