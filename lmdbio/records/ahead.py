@@ -12,27 +12,32 @@ import numpy.typing as npt
 
 from lmdbio.errors import Error
 
-__all__ = ["as_indices", "cut", "read_ahead"]
+__all__ = ["as_indices", "cut", "is_several", "read_ahead"]
 
 U64 = npt.NDArray[np.uint64]
+#: The usual type of an index that is no ``int``: for a quick look.
+INT64 = np.int64
 
 
 def as_indices(indices: npt.ArrayLike, count: int, path: str) -> U64:
     """Return indices that count from the beginning, of ``count`` records.
 
     Args:
-        indices: integers, shape (n,); negative ones count from the end.
+        indices: integers, shape (n,); negative ones count from the end. Or whether each record is
+            meant: bool, shape (count,).
 
     Raises:
-        TypeError: they are no one-dimensional array of integers.
+        TypeError: they are neither of these.
         IndexError: there is no such record.
     """
     given = asked = np.asarray(indices)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
-        raise TypeError(
-            f"indices must be a one-dimensional array of integers, not {given.dtype} of "
-            f"shape {given.shape}"
-        )
+        given = asked = unmasked(given, count)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise TypeError(
+                f"indices must be a one-dimensional array of integers (or of bool, one for each "
+                f"of {count}), not {given.dtype} of shape {given.shape}"
+            )
     if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
         given = given.astype(np.int64)  # an unsigned or short type could not hold the sum
         given = np.where(given < 0, given + count, given)
@@ -42,8 +47,18 @@ def as_indices(indices: npt.ArrayLike, count: int, path: str) -> U64:
     return given.astype(np.uint64)
 
 
+def unmasked(given: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Return the indices that a mask of ``count`` records means; what is none as it is."""
+    return np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (count,) else given
+
+
+def is_several(index: object) -> bool:
+    """Return whether an index means several records: a list, or an array of whichever library."""
+    return isinstance(index, list) or getattr(index, "ndim", 0) > 0
+
+
 def cut(
-    wanted: Iterable[npt.ArrayLike] | npt.ArrayLike, batch_size: int | None
+    wanted: Iterable[npt.ArrayLike] | npt.ArrayLike, batch_size: int | None, count: int
 ) -> tuple[Iterable[npt.ArrayLike], int]:
     """Return the indices of each batch, and how many records will be read at random.
 
@@ -53,6 +68,7 @@ def cut(
     Args:
         wanted: indices of each batch; with ``batch_size``, of all batches, shape (n,).
         batch_size: records of a batch.
+        count: records that there are.
 
     Raises:
         TypeError: ``wanted`` is no one-dimensional array, and there is a ``batch_size``.
@@ -64,7 +80,7 @@ def cut(
     size = operator.index(batch_size)
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, not {size}")
-    order = np.asarray(wanted)
+    order = unmasked(np.asarray(wanted), count)
     if order.ndim != 1:
         raise TypeError(f"with batch_size, indices are one array of shape (n,), not {order.shape}")
     each = (order[at : at + size] for at in range(0, len(order), size))

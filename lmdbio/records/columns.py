@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.batch import Batch
-from lmdbio.records.ahead import as_indices
+from lmdbio.records.ahead import as_indices, is_several
 from lmdbio.records.pending import Pending, PendingBatch, PendingValues
 from lmdbio.records.records import Records
-from lmdbio.records.samples import INDICES
 
 __all__ = ["ColumnBatch", "ColumnRecords"]
 
@@ -43,13 +42,9 @@ class ColumnRecords(Records):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return list(self.values(range(*index.indices(len(self)))))
-        try:
-            at = self._checked(index)
-        except TypeError:
-            if not isinstance(index, INDICES):
-                raise
+        if is_several(index):
             return self.subset(index)
-        return next(self.values([at]))
+        return next(self.values([self._checked(index)]))
 
     def __iter__(self) -> Iterator[Any]:
         return _tuples(super().__iter__(), self.columns)

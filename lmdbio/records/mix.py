@@ -15,9 +15,9 @@ import numpy.typing as npt
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
-from lmdbio.records.ahead import as_indices, cut, read_ahead
+from lmdbio.records.ahead import as_indices, cut, is_several, read_ahead
 from lmdbio.records.pending import Pending
-from lmdbio.records.samples import INDICES, STREAMED, Samples
+from lmdbio.records.samples import STREAMED, Samples
 
 __all__ = ["Mix", "MixedBatch"]
 
@@ -132,12 +132,9 @@ class Mix(Samples[Any, Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return list(self._streamed(range(len(self))[index]))
-        try:
-            at = operator.index(index)
-        except TypeError:
-            if not isinstance(index, INDICES):
-                raise
+        if is_several(index):
             return self.subset(index)
+        at = operator.index(index)
         if not -len(self) <= at < len(self):
             raise IndexError(f"{self.path}: sample {at} of {len(self)} of an epoch")
         number, sample = self.order.find([at % len(self)])
@@ -187,7 +184,7 @@ class Mix(Samples[Any, Any]):
         ahead: int = 1,
     ) -> Iterator[Any]:
         """Read one batch after another, the next ones while one is used (``Records.batches``)."""
-        each, known = cut(wanted, batch_size)
+        each, known = cut(wanted, batch_size, len(self))
         # Indices that go up are anywhere in their sets.
         self.expect(known or (len(wanted) if batch_size and isinstance(wanted, range) else 0))
         return (one.batch() for one in read_ahead(self.begin, each, ahead))

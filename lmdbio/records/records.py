@@ -19,6 +19,7 @@ from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
+from lmdbio.records.ahead import INT64, is_several
 from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
@@ -28,7 +29,7 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
-from lmdbio.records.samples import INDICES, Samples, View
+from lmdbio.records.samples import Samples, View
 from lmdbio.records.shown import Shown
 from lmdbio.remote import shown
 
@@ -198,8 +199,10 @@ class Records(Shown, Samples[bytes, Batch]):
         try:
             at, count = operator.index(index), self._source.count
         except TypeError:
-            if not isinstance(index, INDICES):
+            if not is_several(index):
                 raise
+            return self.subset(index)
+        if at is not index and type(index) is not INT64 and is_several(index):  # torch's, of one
             return self.subset(index)
         at = at + count if at < 0 else at
         if not 0 <= at < count:
@@ -258,7 +261,7 @@ class Records(Shown, Samples[bytes, Batch]):
 
         Args:
             indices: integers, shape (n,), any order, repeats allowed; negative ones count
-                from the end.
+                from the end. Or whether each record is wanted: bool, shape (len,).
 
         Returns:
             A batch in the order asked, over memory of its own; with ``engine="mmap"``, and a file

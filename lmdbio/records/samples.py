@@ -14,21 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.observe.stats import Stats
-from lmdbio.records.ahead import as_indices, cut, read_ahead
+from lmdbio.records.ahead import INT64, as_indices, cut, is_several, read_ahead
 from lmdbio.records.pending import Pending
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixOrder
 
-__all__ = ["INDICES", "Samples", "View"]
+__all__ = ["Samples", "View"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 V = TypeVar("V")
 B = TypeVar("B")
 
-#: Types of what a view is made of by ``[...]``.
-INDICES = (list, np.ndarray)
 #: Samples that iteration reads at once.
 STREAMED = 256
 
@@ -132,7 +130,7 @@ class Samples(Sequence[Any], Generic[V, B]):
             ValueError: ``ahead`` or ``batch_size`` is below 1. Else as ``read``, when the
                 batch's turn has come, or, for its indices, when it is begun.
         """
-        each, known = cut(wanted, batch_size)
+        each, known = cut(wanted, batch_size, len(self))
         self.expect(known)
         return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
@@ -187,10 +185,7 @@ class View(Samples[Any, Any]):
     """
 
     def __init__(self, base: Samples[Any, Any], indices: npt.ArrayLike) -> None:
-        given = np.asarray(indices)
-        if given.dtype == np.bool_ and given.shape == (len(base),):
-            given = np.flatnonzero(given)
-        chosen = as_indices(given, len(base), base.path).astype(np.int64)
+        chosen = as_indices(indices, len(base), base.path).astype(np.int64)
         self.base: Samples[Any, Any] = base
         self.indices: I64 = chosen
         if isinstance(base, View):
@@ -214,8 +209,10 @@ class View(Samples[Any, Any]):
         try:
             at = operator.index(index)
         except TypeError:
-            if not isinstance(index, INDICES):
+            if not is_several(index):
                 raise
+            return self.subset(index)
+        if at is not index and type(index) is not INT64 and is_several(index):
             return self.subset(index)
         return self.base[self._checked(at)]
 

@@ -209,3 +209,75 @@ def test_torch_takes_a_view_as_it_takes_records(path: Path) -> None:
         with pytest.raises(ValueError, match="not open yet"):
             Loader(train, 8, cache="memory=1M")
     assert torch is not None
+
+
+# --- arrays of other libraries --------------------------------------------------------------
+
+
+class Tensor:
+    """An array of another library: it becomes NumPy's, and of one number it is an index."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.asarray(values)
+        self.ndim = self._values.ndim
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._values
+
+    def __index__(self) -> int:
+        if self._values.size != 1:
+            raise TypeError("only integer tensors of a single element can be converted")
+        return int(self._values.reshape(-1)[0])
+
+
+MASK = np.arange(COUNT) % 7 == 3
+MEANT: dict[str, tuple[Any, list[int]]] = {
+    "mask": (MASK, np.flatnonzero(MASK).tolist()),
+    "nothing": (np.zeros(COUNT, bool), []),
+    "several": (np.array([5, 3, 3, -1]), [5, 3, 3, COUNT - 1]),
+    "one": (np.array([3]), [3]),
+    "none": (np.array([], np.int64), []),
+    "short numbers": (np.array([1, 0, 1], np.uint8), [1, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("library", ["numpy", "list", "torch", "another"])
+@pytest.mark.parametrize("meant", MEANT)
+def test_arrays_of_any_library_mean_the_same(path: Path, library: str, meant: str) -> None:
+    array, numbers = MEANT[meant]
+    given: Any = {"numpy": array, "list": array.tolist(), "another": Tensor(array)}.get(library)
+    if library == "torch":
+        given = pytest.importorskip("torch").from_numpy(array)
+    mixed = lmdbio.Mix({"a": lmdbio.Records(path)}, weights={"a": 1.0})
+    with lmdbio.Records(path) as records, lmdbio.Records(path, readahead=True) as held:
+        backwards = records[np.arange(COUNT)[::-1]]
+        for samples in (records, held, backwards):
+            values = [samples[i] for i in numbers]
+            assert list(samples[given]) == list(samples.subset(given)) == values
+            assert [bytes(one) for one in samples.read(given)] == values
+            assert list(samples.values(given)) == values
+            found = [bytes(one) for batch in samples.batches(given, 64) for one in batch]
+            assert found == values
+        assert mixed[given].indices.tolist() == numbers
+
+
+def test_a_tuple_of_records_takes_them_too(tmp_path: Path) -> None:
+    write_ocr(tmp_path / "db", 9)
+    with lmdbio.Records(tmp_path / "db", layout="ocr") as records:
+        for given in (Tensor([4]), Tensor(np.arange(9) == 4), [i == 4 for i in range(9)]):
+            assert list(records[given]) == [records[4]]
+        assert list(records.values(np.arange(9) == 4)) == [records[4]]
+        assert records[Tensor(4)] == records[4]
+
+
+def test_a_scalar_of_any_library_is_one_sample(records: lmdbio.Records) -> None:
+    view = records[[5, 6, 7]]
+    for one in (np.int64(2), np.uint8(2), np.array(2), Tensor(2), 2):
+        assert records[one] == value(2) and view[one] == value(7)
+
+
+@pytest.mark.parametrize("mask", [MASK[:-1], MASK[np.newaxis], np.array(True), [True]])
+def test_a_mask_of_another_length_is_refused(records: lmdbio.Records, mask: Any) -> None:
+    for call in (records.subset, records.read, lambda mask: list(records.values(mask))):
+        with pytest.raises(TypeError, match=f"bool, one for each of {COUNT}"):
+            call(mask)
