@@ -16,6 +16,8 @@ SAMPLED = ("BatchSampler", STATEFUL[0])
 ITERATED = ("IterableDataset", STATEFUL[1])
 WAYS = ("Loader", "BatchSampler", "IterableDataset", *STATEFUL)
 STOPS = ("", "middle", "last batch", "end")
+#: The words about a sampler that a trainer wants to have replaced.
+REPLACED = "is given a DistributedSampler"
 #: So many samples that the last step is not full, for any number of processes here.
 UNEVEN = 50
 
@@ -26,8 +28,6 @@ def _lightning() -> Iterator[Case]:
         for stop in STOPS:
             # Lightning keeps the states of loaders that have one; others keep theirs in its hooks.
             hooks = "hooks" if stop and way in ("BatchSampler", "IterableDataset") else ""
-            if (way, stop) == (STATEFUL[0], "last batch"):
-                continue  # torchdata's own samplers give no epoch there either
             yield Case(program, 1, way, hooks, stop)
         if way != "Loader":
             yield Case(program, 1, way, workers=1)
@@ -37,7 +37,7 @@ def _lightning() -> Iterator[Case]:
         for stop in ("", "middle", "end"):
             hooks = "hooks" if stop and way in ("BatchSampler", "IterableDataset") else ""
             yield Case(program, 2, way, ", ".join(filter(None, (own, hooks))), stop)
-    yield from (Case(program, 2, way, expects="exact") for way in SAMPLED)
+    yield from (Case(program, 2, way, expects=REPLACED) for way in SAMPLED)
     yield from (Case(program, 2, way, "own sampler, spawn") for way in ("Loader", *SAMPLED[:1]))
     yield Case(program, 2, "Loader", "spawn", "middle")
 
@@ -45,12 +45,13 @@ def _lightning() -> Iterator[Case]:
 def _fabric() -> Iterator[Case]:
     for processes in (1, 2, 3):
         for way in WAYS:
-            given = "itself" if way == "Loader" else "own sampler" if way in SAMPLED else ""
+            given = "own sampler" if way in SAMPLED else ""
             for stop in STOPS if processes == 1 else ("", "middle"):
                 yield Case("fabric_loop", processes, way, given, stop)
             yield Case("fabric_loop", processes, way, given, count=UNEVEN)
-        yield from (Case("fabric_loop", processes, way) for way in SAMPLED)
-        yield Case("fabric_loop", processes, "Loader", expects="PyTorch DataLoader")
+        yield Case("fabric_loop", processes, "Loader", "itself", "middle")
+        expects = "exact" if processes == 1 else REPLACED
+        yield from (Case("fabric_loop", processes, way, expects=expects) for way in SAMPLED)
 
 
 def _accelerate() -> Iterator[Case]:

@@ -24,8 +24,8 @@ def run_epochs(case: Case, seen: Seen, made: Made, loader: Any) -> None:
         begins, state = json.loads(seen.kept.read_text())
         made.keeper.load_state_dict(state)
     for epoch in range(begins, EPOCHS):
-        if "IterableDataset" in case.way:
-            made.source.set_epoch(epoch)
+        if "IterableDataset" in case.way and not hasattr(loader, "set_epoch"):
+            made.source.set_epoch(epoch)  # a loader that Accelerate prepared says so itself
         used = 0
         for used, batch in enumerate(loader, 1):
             seen.add(epoch, batch)
@@ -39,7 +39,8 @@ def run_epochs(case: Case, seen: Seen, made: Made, loader: Any) -> None:
 def _place(case: Case, made: Made, used: int) -> tuple[int, Any]:
     """Return the epoch in which the next run begins, and the state that it loads."""
     if case.way in ("BatchSampler", "IterableDataset") and "nodes" not in case.given:
-        state = made.keeper.state_dict(used)  # nobody else counts what was used
+        # Nobody else counts what was used; where Accelerate deals out batches, by all processes.
+        state = made.keeper.state_dict(used * case.processes if case.whole else used)
     else:
         state = made.keeper.state_dict()
     # A state of lmdbio's own says so. One of a StatefulDataLoader goes on in the epoch that it was

@@ -12,10 +12,12 @@ that. ``CASES`` holds what the guide promises.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +78,7 @@ class Programs:
         return self.seen[case]
 
     def _run(self, cases: list[Case]) -> None:
-        folder = self.folder / str(len(self.seen))
+        folder = self.folder / "-".join(map(str, cases[0].group))
         folder.mkdir()
         for count in {case.count for case in cases}:
             write(folder / str(count), count)
@@ -84,16 +86,25 @@ class Programs:
         (folder / "cases.json").write_text(json.dumps(numbered))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         with (folder / "log").open("w+") as log:
-            status = subprocess.run(
+            process = subprocess.Popen(
                 command(cases[0], folder),
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
                 stdout=log,
                 stderr=log,
-                timeout=SECONDS_MAX,
-            ).returncode
+                start_new_session=True,
+            )
+            try:
+                status = str(process.wait(SECONDS_MAX))
+            except subprocess.TimeoutExpired:
+                status = f"no status within {SECONDS_MAX} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with the ranks that it started
+                process.wait()
             log.seek(0)
-            ended = f"the program ended with {status}: {log.read()[-2000:]}" if status else ""
+            told = f"the program ended with {status}: {log.read()[-2000:]}"
+        ended = "" if status == "0" else told
         for index, case in enumerate(cases):
             runs, errors = read(folder, index)
             self.seen[case] = runs, errors or ended
