@@ -92,6 +92,7 @@ class Stats:
         cache_disk_bytes, damaged_pages: of its cache file: what it keeps; pages that were not as
             they had been written, and were read from the data file again.
         window_bytes: shared memory that this rank owns now.
+        skipped_records: samples that a loader left out, for their transform failed (``errors``).
     """
 
     records: int = 0
@@ -136,6 +137,7 @@ class Stats:
     cache_disk_bytes: int = 0
     damaged_pages: int = 0
     window_bytes: int = 0
+    skipped_records: int = 0
 
     @classmethod
     def of(cls, counts: _core.EngineCounts) -> Stats:

@@ -1,7 +1,7 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
-Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine``, ``observe`` and
-``batch``; torch itself only where it must be subclassed.
+Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine``, ``observe``,
+``inside`` and ``batch``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
@@ -9,6 +9,9 @@ Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine
     Loader           batches read and decoded by threads of this process: no worker processes, no
                      copies between them
     ReaderLoader     the same out of a Reader's shared window
+
+Inside, ``ranks`` says which process of a job this is, ``resume`` where in the epochs it is,
+``samples`` makes samples of values, and ``draws`` the random numbers that they draw.
 
 All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
 them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of
@@ -24,9 +27,20 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("lmdbio.torch", "PyTorch", "torch", "torch") from None
 
-from lmdbio.torch.dataset import Dataset, IterableDataset
+from lmdbio.torch.dataset import Dataset
+from lmdbio.torch.draws import SampleInfo, sample_info
+from lmdbio.torch.iterable import IterableDataset
 from lmdbio.torch.loader import Loader, ReaderLoader
 from lmdbio.torch.resume import state_of
 from lmdbio.torch.sampler import BatchSampler
 
-__all__ = ["BatchSampler", "Dataset", "IterableDataset", "Loader", "ReaderLoader", "state_of"]
+__all__ = [
+    "BatchSampler",
+    "Dataset",
+    "IterableDataset",
+    "Loader",
+    "ReaderLoader",
+    "SampleInfo",
+    "sample_info",
+    "state_of",
+]

@@ -1,40 +1,29 @@
-"""Data sets for torch's DataLoader: those that it asks by index, and those that iterate."""
+"""Data sets for torch's DataLoader, which asks them by index."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
-import torch
 import torch.utils.data
-from torch.utils.data import default_collate, get_worker_info
 
-from lmdbio.planning.order import Epoch
 from lmdbio.provenance import Paths
-from lmdbio.records.ahead import read_ahead
 from lmdbio.records.pending import Pending
 from lmdbio.records.records import open_records
 from lmdbio.records.samples import Samples
-from lmdbio.torch.resume import (
-    Communicator,
-    EpochCursor,
-    EpochSlice,
-    State,
-    resolve_rank,
-    whole_state,
-    worker,
-)
+from lmdbio.torch.draws import Source
+from lmdbio.torch.samples import Errors, Indexed, Numbered, SampleMaker, as_errors, origin
+from lmdbio.torch.words import refuse_foreign
 
 if TYPE_CHECKING:
+    from lmdbio.observe.stats import Stats
     from lmdbio.planning.mix import MixOrder
 
-__all__ = ["AHEAD", "Dataset", "IterableDataset"]
-
-
-#: Batches that are read and nobody has asked for, beside those that threads work at.
-AHEAD = 2
+__all__ = ["Dataset"]
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
@@ -47,12 +36,22 @@ class Dataset(torch.utils.data.Dataset[Any]):
     Args:
         source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
             view of such (``Records.split``), or a ``Mix``.
-        transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
-            or the pair. Where samples are of several records, value and key are tuples.
-        keys: hand out the keys as well.
-        buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
-            (torch's ``default_collate`` takes them for sequences of numbers.)
-        options: of ``Records``.
+        transform: function from a value to a sample; with ``keys``, from a key and a value. None:
+            samples are values, or the pairs. Where samples are of several records, value and key
+            are tuples. What it draws by torch, ``random`` and ``numpy.random`` follows from seed,
+            epoch and index where a ``BatchSampler`` says these (``sample_info``).
+        keys: whether keys are handed out as well.
+        buffers: whether values are memoryviews, lent without a copy, instead of bytes. They may be
+            kept. (torch's ``default_collate`` takes them for sequences of numbers.)
+        errors: treatment of exceptions of the transform, which a note tells index, key and file
+            of: "raise"; "skip", which leaves these samples out of their batches and counts them
+            (``stats().skipped_records``); or a function of the exception, which is true for
+            samples to leave out.
+        options: keywords of ``Records``.
+
+    Raises:
+        TypeError: a word is none of these, with what to write instead.
+        OSError, Error: as ``Records``.
     """
 
     def __init__(
@@ -62,10 +61,14 @@ class Dataset(torch.utils.data.Dataset[Any]):
         *,
         keys: bool = False,
         buffers: bool = False,
+        errors: Errors = "raise",
         **options: Any,
     ) -> None:
+        refuse_foreign("Dataset", options)
+        self.errors = as_errors(errors)
         self.records = open_records(source, **options)
         self.transform, self.keys, self.buffers = transform, keys, buffers
+        self._maker = SampleMaker(partial(origin, self.records), self.errors)
         self._is_owner = self.records is not source
 
     def __len__(self) -> int:
@@ -78,180 +81,68 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
-        try:
-            return self._sample(index, _lent(value) if self.buffers else value)
-        except StopIteration as error:
-            raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
+        if self.buffers:
+            value = _lent(value)
+        if self.transform is None and not self.keys:
+            return value
+        number = operator.index(index)
+        number += len(self) if number < 0 else 0
+        (sample,) = self._maker.samples(self._made, iter((value,)), Numbered([number]))
+        return sample
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return self.samples(self.begin(indices))
+        # An empty batch would be torch's riddle: _whole refuses it.
+        finish = None if self.errors == "raise" else _whole
+        source = getattr(indices, "source", None)
+        samples: list[Any] = self.samples(self.begin(indices), finish, source=source)
+        return samples
 
     def begin(self, indices: npt.ArrayLike) -> Pending:
         """Begin to read records, for ``samples``."""
         return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
 
-    def samples(self, begun: Pending) -> list[Any]:
-        """Return the samples of records that ``begin`` began to read, transformed."""
-        if self.transform is None and not self.keys:
-            return begun.taken()
-        # One at a time, and no name that keeps it until there is the next: a value that was let
-        # go of leaves its memory, which is in a core's cache, to the next one.
-        values: Iterator[Any] = begun.values()
-        if self.transform is not None and not self.keys:
-            samples = list(map(self.transform, values))
-        else:
-            samples = list(map(self._sample, begun.indices.tolist(), values))
-        if len(samples) < len(begun):  # for map() that is the end, as for a DataLoader
-            index = begun.indices[len(samples)]
-            raise RuntimeError(f"the transform raised StopIteration for sample {index}")
-        return samples
+    def samples(
+        self,
+        begun: Pending,
+        finish: Callable[[list[Any]], Any] | None = None,
+        *,
+        source: Source | None = None,
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> Any:
+        """Return the samples of records that ``begin`` began to read, transformed.
 
-    def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
-        transform = self.transform
+        Args:
+            begun: records under way.
+            finish, source, is_wanted: arguments of ``SampleMaker.samples``.
+        """
+        if self.transform is None and not self.keys:
+            return self._maker.finished(begun.taken(), begun, source, finish)
+        return self._maker.samples(self._made, begun.values(), begun, source, is_wanted, finish)
+
+    def _made(self, values: Iterator[Any], batch: Indexed) -> Iterator[Any]:
+        """Return the iterator of samples of an iterator of values."""
         if not self.keys:
-            return value if transform is None else transform(value)
-        key = self.records.key(index)
-        return (key, value) if transform is None else transform(key, value)
+            return values if self.transform is None else map(self.transform, values)
+        keys = map(self.records.key, map(int, batch.indices))
+        if self.transform is None:
+            return zip(keys, values, strict=False)
+        return map(self.transform, keys, values)
+
+    def stats(self) -> Stats:
+        """Return what this process has read so far, and how many samples it has left out."""
+        read = self.records.stats()
+        return replace(read, skipped_records=read.skipped_records + self._maker.left_out)
 
     def close(self) -> None:
-        """Closes the files that it has opened. May be called twice; samples stay good."""
+        """Close the files that it has opened. May be called twice; samples stay good."""
         if self._is_owner:
             self.records.close()
+
+
+def _whole(samples: list[Any]) -> list[Any]:
+    return samples
 
 
 def _lent(value: Any) -> Any:
     """Return a memoryview of a value, or of each in a tuple."""
     return tuple(map(memoryview, value)) if isinstance(value, tuple) else memoryview(value)
-
-
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
-    """Batches of samples, each rank's and each worker's own, read ahead.
-
-        data = IterableDataset(path, 32, shuffle=True)
-        loader = DataLoader(data, batch_size=None, num_workers=2)
-        for epoch in range(epochs):
-            data.set_epoch(epoch)
-            for batch in loader:
-
-    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
-    whatever ``num_workers`` is; all ranks get as many. A worker cannot know which epoch it is in:
-    as with torch's DistributedSampler, ``set_epoch`` says so.
-
-    Args:
-        source, transform, keys, buffers, options: as for ``Dataset``.
-        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
-        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
-        ahead: batches that are read while one is used.
-    """
-
-    def __init__(
-        self,
-        source: Paths | Samples[Any, Any],
-        batch_size: int = 1,
-        *,
-        transform: Callable[..., Any] | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        keys: bool = False,
-        buffers: bool = False,
-        shuffle: bool = False,
-        seed: int = 0,
-        drop_last: bool = False,
-        even: bool = True,
-        ahead: int = AHEAD,
-        rank: int | None = None,
-        ranks: int | None = None,
-        comm: Communicator | None = None,
-        **options: Any,
-    ) -> None:
-        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
-        self._collate = default_collate if collate_fn is None else collate_fn
-        self._ahead = ahead
-        self._cursor = EpochCursor(
-            len(self.dataset),
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            even=even,
-            rank=resolve_rank(rank, ranks, comm),
-            mix=self.dataset.mixing,
-        )
-        # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
-        # epoch see it here.
-        self._begins = torch.zeros(3, dtype=torch.int64).share_memory_()
-        self._going: tuple[EpochSlice, int] | None = None  # this process's iteration, next step
-        self._resumes: tuple[EpochSlice, int] | None = None  # this worker's, as it was saved
-
-    def __len__(self) -> int:
-        """Batches of a rank that are left of the epoch."""
-        return len(self._slice())
-
-    def _slice(self) -> EpochSlice:
-        epoch, used, _ = self._begins.tolist()
-        return self._cursor.begin(epoch, used)
-
-    def __iter__(self) -> Generator[Any, None, None]:
-        (first, workers), epoch_slice = worker(), self._slice()
-        resumes, self._resumes = self._resumes, None
-        if resumes is not None and (
-            resumes[0].number == epoch_slice.number or not int(self._begins[2])
-        ):
-            epoch_slice, first = resumes
-        self._going = epoch_slice, first
-        return self._batches(epoch_slice, range(first, len(epoch_slice), workers))
-
-    def _batches(self, epoch_slice: EpochSlice, steps: range) -> Generator[Any, None, None]:
-        # Where workers take the epoch's batches in turns, this one's are its share.
-        self.dataset.records.expect(epoch_slice.expected // steps.step)
-        read = read_ahead(self.dataset.begin, map(epoch_slice.samples, steps), self._ahead)
-        for step, begun in zip(steps, read, strict=True):
-            self._going = epoch_slice, step + steps.step
-            yield self._collate(self.dataset.samples(begun))
-        if steps.step == 1:
-            self._going = epoch_slice, len(epoch_slice.shard)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iterations are; one that a state was loaded for goes on."""
-        number = Epoch(self._cursor.count, None, operator.index(epoch)).number
-        used = int(self._begins[1]) if number == int(self._begins[0]) else 0
-        self._begins[:] = torch.tensor([number, used, 1])
-
-    def state_dict(self, batches: int | None = None) -> State:
-        """Where this data set is in the epoch.
-
-        Args:
-            batches: of this rank's, how many were used since the iteration began, by all workers
-                together: say so where there are any. None: without workers, those that were
-                handed out; in a worker, its own part of a state (``state_of``).
-        """
-        epoch_slice, step = self._slice(), worker()[0]
-        if batches is not None:
-            return epoch_slice.state(self._cursor, batches)
-        if self._going is not None and self._going[0].number == epoch_slice.number:
-            epoch_slice, step = self._going
-        elif self._resumes is not None:
-            epoch_slice, step = self._resumes
-        if get_worker_info() is None:
-            return epoch_slice.state(self._cursor, step)
-        shard = epoch_slice.shard
-        told = self._cursor.state(epoch_slice.number, shard.used)
-        return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Iterations of this epoch go on where the state was saved, until ``set_epoch``.
-
-        Raises:
-            ValueError: it is of other data, or of another seed.
-        """
-        whole = whole_state(state)
-        if whole.get("seed", self._cursor.seed) != self._cursor.seed:
-            seed = self._cursor.seed
-            raise ValueError(
-                f"the state was saved with seed {whole['seed']}, and it is {seed} here"
-            )
-        self._cursor.load(whole)
-        self._going = self._resumes = None
-        if "step" in state:
-            self._resumes = self._cursor.begin(), int(state["step"])
-        else:
-            self._begins[:] = torch.tensor([self._cursor.epoch, self._cursor.used, 0])

@@ -19,15 +19,18 @@ from typing import Any, cast
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
 from lmdbio.torch.decoding import NOTHING, DecodedBatches
-from lmdbio.torch.resume import EpochCursor, EpochSlice
+from lmdbio.torch.resume import EpochCursor, EpochSlice, as_shuffle
 
 __all__ = ["JointBatches", "JointEpoch", "joint_path"]
 
+#: Batches of an epoch that a rank may look at and begin again.
+LOOKS_MAX = 4
 #: Words of a Reader that a Loader hands on.
 READER_WORDS = (
     "check",
@@ -69,7 +72,7 @@ def joint_path(
             f"{together}: it has assignment='strided'; for 'local' decode the batches of a Reader "
             "of your own by ReaderLoader, or give rank= and ranks= instead of comm="
         )
-    others = sorted(set(options) - set(READER_WORDS))
+    others = sorted(set(options) - {*READER_WORDS, "comm", "cache"})
     if others:
         known = ", ".join(READER_WORDS)
         raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
@@ -84,9 +87,10 @@ class JointBatches:
     Args:
         path: of the data set.
         open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
-        decode: makes the ``DecodedBatches`` of a Reader, given its ``rows``.
-        shuffle, drop_last, even: of all epochs.
-        seed: of the first Reader.
+        decode: makes the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
+        shuffle, drop_last, even: arguments of ``EpochCursor``.
+        seed: seed of the first Reader.
+        left_out: function that returns how many samples were left out.
     """
 
     def __init__(
@@ -95,12 +99,21 @@ class JointBatches:
         open_reader: Callable[..., Reader],
         decode: Callable[..., DecodedBatches],
         *,
-        shuffle: bool,
+        shuffle: bool | Shuffle,
         seed: int,
         drop_last: bool,
         even: bool,
+        left_out: Callable[[], int],
     ) -> None:
-        self._open_reader, self._decode = partial(open_reader, shuffle=bool(shuffle)), decode
+        self._left_out = left_out
+        order = as_shuffle(shuffle)
+        if order not in (None, GLOBAL):
+            raise ValueError(
+                "cache= with comm=: its shuffle is True or False; for other orders decode the "
+                "batches of a Reader of your own by ReaderLoader"
+            )
+        self._open_reader = partial(open_reader, shuffle=order is not None)
+        self._decode = decode
         self._steps = Steps(drop_last=bool(drop_last), even=bool(even))
         self._done = Stats()  # of Readers that were closed
         self._is_closed, self._pid = False, os.getpid()
@@ -152,6 +165,8 @@ class JointBatches:
         if self._pid != os.getpid():
             raise Error("a Loader with comm= cannot be used in a forked child; make one there")
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
+        if sequence is not None and (again := sequence.again(place)) is not None:
+            return again
         if sequence is None or place != sequence.goes_on:
             self._end()
             sequence = self._sequence = self._open(*place)
@@ -170,7 +185,8 @@ class JointBatches:
     def stats(self) -> Stats:
         """Return the counts of all Readers."""
         sequence = self._sequence
-        return self._done if sequence is None else self._done + sequence.reader.stats()
+        read = self._done if sequence is None else self._done + sequence.reader.stats()
+        return replace(read, skipped_records=self._left_out())
 
     def close(self) -> None:
         """End the threads and close the Reader. Collective; may be called twice."""
@@ -212,8 +228,9 @@ class _Sequence:
         self.reader, self._epochs = reader, epochs
         self.goes_on = epochs.steps.epoch, epochs.steps.used, seed
         self.current: JointEpoch | None = None
+        self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
-        self.batches = decode(reader, rows=self._rows)
+        self.batches = decode(reader, rows=self._rows, seed=seed)
 
     def _rows(self, iteration: int) -> int:
         if iteration < self._wanted_from:
@@ -228,10 +245,20 @@ class _Sequence:
     def begin(self, epoch_slice: EpochSlice) -> JointEpoch:
         """Return the batches of the epoch that comes next."""
         schedule, number = self.reader.schedule, epoch_slice.number
+        self._begun_at = self.goes_on
         first = (self._epochs.begin(number) - schedule.start) // schedule.batch_size
         self.drop_before(first)
         self.current = JointEpoch(self, first, first + len(epoch_slice.shard))
         self.goes_on = number + 1, 0, self.goes_on[2]
+        return self.current
+
+    def again(self, place: tuple[int, int, int]) -> JointEpoch | None:
+        """Return the current epoch from its first batch on, if all of them are left."""
+        current = self.current
+        if current is None or place != self._begun_at or not current.is_whole:
+            return None
+        self._wanted_from = min(self._wanted_from, current.first)
+        self.current = current.again()
         return self.current
 
     def close(self) -> None:
@@ -244,13 +271,36 @@ class _Sequence:
 class JointEpoch:
     """The batches of an epoch, or of its rest, as a ``Prefetcher`` hands them out.
 
+    The first ones are kept for a while: a rank that has taken a look at some begins again without
+    a new Reader, which all ranks would have to make.
+
     Args:
-        sequence: whose batches they are.
+        sequence: sequence whose batches they are.
         first, end: its iterations.
+        looked_at: batches that were handed out before, which come again.
+
+    Attributes:
+        first: its first iteration.
     """
 
-    def __init__(self, sequence: _Sequence, first: int, end: int) -> None:
-        self._sequence, self._first, self._end = sequence, first, end
+    def __init__(
+        self, sequence: _Sequence, first: int, end: int, looked_at: list[Any] | None = None
+    ) -> None:
+        self._sequence, self.first, self._end = sequence, first, end
+        self._looked_at, self._next = looked_at or [], 0  # and the next one of them
+        self._taken = 0  # of the sequence, iterations from the first one on
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its batches are there still: Ctrl-C may have taken one away."""
+        taken = max(self._sequence.batches.handed_out - self.first, 0)
+        return taken == self._taken <= LOOKS_MAX
+
+    def again(self) -> JointEpoch:
+        """Return the same epoch from its first batch on."""
+        made = JointEpoch(self._sequence, self.first, self._end, self._looked_at)
+        made._taken = self._taken
+        return made
 
     def next(self) -> Any:
         """Return the next batch of which this rank has samples; those before the epoch go.
@@ -262,10 +312,23 @@ class JointEpoch:
         while True:
             if self._sequence.current is not self:
                 raise Error("another iteration has begun, and it goes on with the batches of this")
+            if self._next < len(self._looked_at):
+                self._next += 1
+                return self._looked_at[self._next - 1]
             iteration, batch = self._sequence.batches.next()
-            if iteration >= self._first and batch is not NOTHING:
+            if iteration < self.first:
+                continue
+            if self._taken < LOOKS_MAX:
+                if batch is not NOTHING:
+                    self._looked_at.append(batch)
+                    self._next = len(self._looked_at)
+            elif self._looked_at:
+                self._looked_at, self._next = [], 0
+            self._taken += 1
+            if batch is not NOTHING:
                 return batch
 
     def cancel(self) -> None:
-        """Have the rest not decoded: it is dropped when the next epoch begins."""
-        self._sequence.drop_before(self._end)
+        """Have the rest not decoded, if it cannot be begun again: the next epoch drops it."""
+        if not self.is_whole:
+            self._sequence.drop_before(self._end)

@@ -15,29 +15,32 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.dealt import Holder
+from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
 from lmdbio.system.warn import warn
-from lmdbio.torch.dataset import AHEAD, Dataset
+from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.decoding import DecodedBatches, Decoder
-from lmdbio.torch.joint import JointBatches, JointEpoch, joint_path
+from lmdbio.torch.iterable import AHEAD
+from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, joint_path
 from lmdbio.torch.keeping import as_cache, from_root, keep_part, refuse_words
-from lmdbio.torch.resume import (
-    STATE_VERSION,
-    Communicator,
-    EpochCursor,
-    EpochSlice,
-    State,
-    resolve_rank,
-)
-from lmdbio.torch.threads import Ended, Prefetcher, WorkerThreads
+from lmdbio.torch.ranks import Communicator, Ranks
+from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, State
+from lmdbio.torch.sampler import BatchSampler, RankSampler
+from lmdbio.torch.samples import Errors, as_errors
+from lmdbio.torch.threads import Ended, Prefetcher, Wanted, WorkerThreads, checked_ahead
+from lmdbio.torch.words import refuse_foreign
 
 __all__ = ["Loader", "ReaderLoader"]
 
 #: Threads of a Loader, unless it is told: more decode no faster where Python itself does it.
 THREADS_MAX = 8
+
+
+def _usual_threads() -> int:
+    """Return the number of threads of a Loader that is not told."""
+    return max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
 
 
 class Collate:
@@ -59,7 +62,7 @@ class Collate:
         return pin_memory(batch) if self._pins else batch
 
 
-class Loader:
+class Loader(torch.utils.data.DataLoader[Any]):
     """Batches of samples, read and decoded by threads of this process.
 
         with Loader(path, 32, shuffle=True, transform=decode) as loader:
@@ -71,25 +74,31 @@ class Loader:
     batches take less than to hand them over (a quarter of a millisecond), and the loop comes for
     the next one at once, the thread of the loop makes them itself.
 
-    Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. A batch
-    counts for ``state_dict`` when it was handed out.
+    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
+    left before (a look, a check before the training) is begun again. ``set_epoch`` or a state say
+    otherwise. A batch counts for ``state_dict`` when it was handed out.
+
+    For trainers it is a ``DataLoader`` that has no workers and whose sampler shares samples among
+    ranks already, so that they take it as it is; it has a ``DataLoader``'s ``dataset``,
+    ``sampler``, ``batch_sampler``, ``collate_fn`` and the rest.
 
     With ``comm`` and ``cache`` the ranks keep one file together, in a Reader (``torch.joint``);
-    batches are the same ones. All ranks make it, iterate and close it alike. Where a loop was
-    left early, the next iteration first takes the rest of the epoch from the Reader, and drops
-    it. After a jump (a state, or ``set_epoch`` to any but the next one) the next iteration makes
-    a new Reader, whose memory fills anew. ``dataset`` is not there.
+    batches are the same ones. All ranks make it, iterate and close it alike. After a jump (a
+    state, ``set_epoch`` to any but the next one, or an epoch that is begun again after more than a
+    few batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` is not
+    there.
 
     Args:
-        source, transform, keys, buffers, options: as for ``Dataset``; with ``comm`` and ``cache``
-            one path, no keys, buffers that are good until ``collate_fn`` returns, and options of
-            ``Reader``.
-        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
-        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
-        threads: that work at batches; None: one for each core that this process may use, at
-            least 2 and at most 8.
-        ahead: batches that wait to be asked for.
-        pin_memory: tensors go to page-locked memory, for transfers to a GPU.
+        source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
+            and ``cache`` one path, no keys, buffers that are good until ``collate_fn`` returns,
+            and options of ``Reader``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
+            ``BatchSampler``.
+        collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
+        threads: number of threads that work at batches; None: one for each core that this process
+            may use, at least 2 and at most 8.
+        ahead: number of batches that wait to be asked for.
+        pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
             a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set, even
             among the processes, of which none sends another anything; with ``comm`` what each root
@@ -98,11 +107,24 @@ class Loader:
             what they keep, as far as it goes; the files are the same ones for all of them.
 
     Raises:
+        TypeError: a word is none of these, with what to write instead.
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is not as much memory as the cache wants.
-        As ``Reader``, with ``comm`` and ``cache``; so does an iteration that makes a new one.
+        As ``BatchSampler`` when an iteration begins. As ``Reader``, with ``comm`` and ``cache``;
+        so does an iteration that makes a new one.
     """
+
+    # Attributes that trainers ask of a DataLoader; this one has no workers.
+    num_workers, prefetch_factor, persistent_workers = 0, None, False
+    timeout, worker_init_fn, generator, multiprocessing_context = 0, None, None, None
+    pin_memory_device, in_order = "", True
+    #: Accelerate shares no batches of such a loader among processes, and keeps its state.
+    _is_accelerate_prepared = use_stateful_dataloader = True
+
+    # One of them is there.
+    _joint: JointBatches | None = None
+    _dataset: Dataset | None = None
 
     def __init__(
         self,
@@ -113,7 +135,8 @@ class Loader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         keys: bool = False,
         buffers: bool = False,
-        shuffle: bool = False,
+        errors: Errors = "raise",
+        shuffle: bool | Shuffle = False,
         seed: int = 0,
         drop_last: bool = False,
         even: bool = True,
@@ -127,81 +150,143 @@ class Loader:
         comm: Communicator | None = None,
         **options: Any,
     ) -> None:
+        is_joint = cache is not None and comm is not None
+        known = dict.fromkeys(READER_WORDS) if is_joint else {}
+        refuse_foreign("Loader", {w: 0 for w in options if w not in known}, Loader.__init__)
         cache = as_cache(cache, assignment)
-        place = resolve_rank(rank, ranks, comm)
-        usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
-        self._threads = WorkerThreads(usual if threads is None else threads)
-        self._ahead = ahead
-        Prefetcher(self._threads, lambda _: None, 0, ahead)  # refuses what is none
-        self._collate = Collate(collate_fn, pins=pin_memory)
-        self._joint: JointBatches | None = None
-        holder: Holder | None = None
+        place = Ranks(rank, ranks, comm)
+        self._threads = WorkerThreads(_usual_threads() if threads is None else threads)
+        self._ahead = checked_ahead(ahead)
+        self.collate_fn, self.pin_memory = Collate(collate_fn, pins=pin_memory), pin_memory
         order: dict[str, Any]
         order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
-        if cache is not None and comm is not None:
-            path = joint_path(source, assignment, options, keys=keys)
-            cache = from_root(cache)
-            open_reader = partial(Reader, path, batch_size * place[1], comm=comm, cache=cache)
-            decoder = Decoder(transform, self._collate, buffers=buffers)
-            decode = partial(
-                DecodedBatches, decoder=decoder, threads=self._threads.threads, ahead=ahead
-            )
-            self._joint = JointBatches(path, partial(open_reader, **options), decode, **order)
-            count = self._joint.count
-        else:
-            if cache is not None:
-                refuse_words(source, options)
-            self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
-            count = len(self.dataset)
+        decode: Any
+        decode = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
         try:
-            if self._joint is None:
-                self._kept, holder = keep_part(self.dataset.records, cache, assignment, place)
-            mix = None if self._joint is not None else self.dataset.mixing
-            self._cursor = EpochCursor(
-                count, batch_size, rank=place, holder=holder, mix=mix, **order
-            )
+            if cache is not None and comm is not None:
+                options.update(comm=comm, cache=from_root(cache))
+                path = joint_path(source, assignment, options, keys=keys)
+                self._joint = self._open_joint(
+                    path, batch_size * place.now()[1], decode, options, order
+                )
+                self._cursor = EpochCursor(self._joint.count, batch_size, ranks=place, **order)
+            else:
+                if cache is not None:
+                    refuse_words(source, options)
+                self._dataset = data = Dataset(source, keys=keys, **decode, **options)
+                # A part is kept for this rank, which may change no more.
+                now = place.now() if cache is None else place.use()
+                self._kept, holder = keep_part(data.records, cache, assignment, now)
+                order.update(holder=holder, mix=data.mixing)
+                self._cursor = EpochCursor(len(data), batch_size, ranks=place, **order)
         except BaseException:
             self.close()
             raise
-        self._latest: tuple[EpochSlice, int] | None = None  # the iteration, and steps of it
+        #: The iteration that handed out a batch last: its epoch, its steps so far, and the version
+        #: of the cursor by which it began.
+        self._latest: tuple[EpochSlice, int, int] | None = None
+
+    def _open_joint(
+        self,
+        path: str | tuple[str, ...],
+        size: int,
+        decode: Mapping[str, Any],
+        options: Mapping[str, Any],
+        order: Mapping[str, Any],
+    ) -> JointBatches:
+        """Return the batches of a Reader, of ``size`` samples of all ranks. Collective."""
+        decoder = Decoder(collate=self.collate_fn, **decode)
+        return JointBatches(
+            path,
+            partial(Reader, path, size, **options),
+            partial(
+                DecodedBatches, decoder=decoder, threads=self._threads.threads, ahead=self._ahead
+            ),
+            left_out=partial(getattr, decoder, "left_out"),
+            **order,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._joint is not None:
+            raise TypeError("a Loader with comm= and cache= cannot be pickled: ranks make it")
+        return {**self.__dict__, "_latest": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data set, whose samples these are; not with ``comm`` and ``cache``."""
+        if self._dataset is None:
+            raise AttributeError("a Loader with comm= and cache= has a Reader, and no dataset")
+        return self._dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples of a rank's batch."""
+        return self._cursor.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._cursor.drop_last
+
+    @property
+    def sampler(self) -> RankSampler:
+        """The indices of this rank's samples; trainers tell it the epoch (``set_epoch``)."""
+        return RankSampler(self._cursor)
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """The indices of the batches, for loaders that trainers make of this one to skip some."""
+        return BatchSampler.over(self._cursor)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        return len(self._cursor.begin(used=0))
+        """Return the number of batches of a whole epoch."""
+        return len(self._cursor)
 
     def __iter__(self) -> Generator[Any, None, None]:
-        cursor = self._cursor
-        epoch_slice = cursor.begin()
-        cursor.set_epoch(cursor.epoch + 1)
-        self._latest = going = epoch_slice, 0
-        return self._batches(going)
+        return self._batches()
 
     def _begin(self, epoch_slice: EpochSlice) -> Prefetcher | JointEpoch:
         """Have batches made ahead."""
         if self._joint is not None:
             return self._joint.begin(epoch_slice, self._cursor)
         self.dataset.records.expect(epoch_slice.expected)
-        make, steps = partial(self._batch, epoch_slice), len(epoch_slice)
-        return Prefetcher(self._threads, make, steps, self._ahead, inline=True)
+        wanted = Wanted(self._threads)
+        make, steps = partial(self._batch, epoch_slice, wanted), len(epoch_slice)
+        return Prefetcher(self._threads, make, steps, self._ahead, inline=True, wanted=wanted)
 
-    def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
-        epoch_slice = going[0]
-        ahead = self._begin(epoch_slice)
+    def _batches(self) -> Generator[Any, None, None]:
+        # Begun when the first batch is asked for: trainers make iterations that they do not use,
+        # and say the epoch afterwards.
+        self._threads.check()
+        cursor = self._cursor
+        epoch_slice, version = cursor.begin(use=True), cursor.version
+        ahead, steps = self._begin(epoch_slice), len(epoch_slice)
         try:
-            for step in range(len(epoch_slice)):
+            for step in range(steps):
                 batch = ahead.next()
-                if self._latest is going:  # else another one has begun, or a state was loaded
-                    self._latest = going = epoch_slice, step + 1
+                if version == cursor.version:  # else a state was loaded, or an epoch was said
+                    self._latest = epoch_slice, step + 1, version
+                    if step == steps - 1:
+                        cursor.end(epoch_slice.number)
                 yield batch
                 del batch  # while the next one is waited for
         finally:
             ahead.cancel()
-        if self._latest is going:
-            self._latest = epoch_slice, len(epoch_slice.shard)
+        if version == cursor.version:
+            self._latest = epoch_slice, len(epoch_slice.shard), version
+            cursor.end(epoch_slice.number)  # also where other ranks alone had batches
 
-    def _batch(self, epoch_slice: EpochSlice, step: int) -> Any:
+    def _batch(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         dataset = self.dataset
-        return self._collate(dataset.samples(dataset.begin(epoch_slice.samples(step))))
+        return dataset.samples(
+            dataset.begin(epoch_slice.samples(step)),
+            self.collate_fn,
+            source=epoch_slice.source,
+            is_wanted=wanted,
+        )
 
     @property
     def caching(self) -> Reason:
@@ -214,46 +299,50 @@ class Loader:
         return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is; one that a state was loaded for goes on."""
+        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
         self._cursor.set_epoch(epoch)
-        self._latest = None
 
     def state_dict(self) -> State:
-        """Where the iteration is that was begun last; else where the next one begins."""
-        if self._latest is None:
-            return self._cursor.state(self._cursor.epoch, self._cursor.used)
-        epoch_slice, steps = self._latest
-        return epoch_slice.state(self._cursor, steps)
+        """Return where the iteration is that handed out the last batch.
+
+        Without any since the last jump, that is where the next iteration begins.
+        """
+        cursor = self._cursor
+        if self._latest is None or self._latest[2] != cursor.version:
+            return cursor.state(cursor.epoch, cursor.used)
+        epoch_slice, steps, _ = self._latest
+        return epoch_slice.state(cursor, steps)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was saved.
+        """Have the next iteration go on where the state was saved.
 
         Raises:
             ValueError: it is of other data.
         """
         self._cursor.load(state)
-        self._latest = None
 
     def stats(self) -> Stats:
         """Return what this process has read so far, and where from; also after ``close``.
 
         Of records in batches, with a cache: ``own_records`` came out of memory, ``disk_records``
         from its disk, and ``file_records`` were read for their batch alone; ``warm_bytes`` were
-        read to be kept. With ``comm`` these are the counts of ``Reader.stats``: also of batches
-        that wait or were dropped, and of the rows that fill up an epoch's last batch.
+        read to be kept. ``skipped_records`` were left out (``errors``). With ``comm`` these are
+        the counts of ``Reader.stats``: also of batches that wait or were dropped, and of the rows
+        that fill up an epoch's last batch.
         """
-        return self.dataset.records.stats() if self._joint is None else self._joint.stats()
+        return self.dataset.stats() if self._joint is None else self._joint.stats()
 
     def close(self) -> None:
-        """Ends the threads and closes the files. May be called twice.
+        """End the threads and close the files. May be called twice.
 
-        With ``comm`` and ``cache`` all ranks do so together.
+        Waits for samples that are being made, and not for whole batches. With ``comm`` and
+        ``cache`` all ranks do so together.
         """
         self._threads.close()
-        if self._joint is None:
-            self.dataset.close()
-        else:
+        if self._joint is not None:
             self._joint.close()
+        elif self._dataset is not None:
+            self._dataset.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -280,12 +369,13 @@ class ReaderLoader:
     where the one before was left, and none is lost.
 
     Args:
-        reader: from whose next iteration on; it is not closed. To be asked by nobody else.
-        transform: makes a sample of a value; None: the value.
-        collate_fn, ahead, pin_memory: as for ``Loader``.
-        buffers: values are memoryviews of the window, good until ``collate_fn`` returns, instead
-            of bytes.
-        threads: that decode the records of a batch.
+        reader: Reader from whose next iteration on batches come; it is not closed. Nobody else may
+            ask it.
+        transform, errors: arguments of ``Dataset``, without keys.
+        collate_fn, ahead, pin_memory: arguments of ``Loader``.
+        buffers: whether values are memoryviews of the window, good until ``collate_fn`` returns,
+            instead of bytes.
+        threads: number of threads that decode the records of a batch.
     """
 
     def __init__(
@@ -295,13 +385,22 @@ class ReaderLoader:
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         buffers: bool = False,
+        errors: Errors = "raise",
         threads: int = 1,
         ahead: int = AHEAD,
         pin_memory: bool = False,
     ) -> None:
-        decoder = Decoder(transform, Collate(collate_fn, pins=pin_memory), buffers=buffers)
+        collate = Collate(collate_fn, pins=pin_memory)
+        decoder = Decoder(transform, collate, buffers=buffers, errors=as_errors(errors))
         self._reader, self._first = reader, reader.iteration
-        self._batches = DecodedBatches(reader, decoder, threads=threads, ahead=ahead)
+        orders = reader.schedule.epochs
+        self._batches = DecodedBatches(
+            reader,
+            decoder,
+            seed=0 if orders is None or orders.seed is None else orders.seed,
+            threads=threads,
+            ahead=ahead,
+        )
 
     def __iter__(self) -> ReaderLoader:
         return self

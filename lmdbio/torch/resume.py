@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import operator
-import os
+import zlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.utils.data import get_worker_info
 
 from lmdbio.planning.dealt import Holder, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.system.log import tell
+from lmdbio.torch.draws import Source
+from lmdbio.torch.ranks import Ranks
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixEpoch, MixOrder
@@ -20,14 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "NAMES",
     "STATE_VERSION",
-    "Communicator",
     "EpochCursor",
     "State",
     "EpochSlice",
-    "resolve_rank",
+    "as_shuffle",
     "state_of",
     "whole_state",
-    "worker",
 ]
 
 State = dict[str, Any]
@@ -39,60 +39,61 @@ NAMES = ("lmdbio", "count", "shuffle", "seed", "epoch", "used")
 DRAWN = 4096
 
 
-class Communicator(Protocol):
-    """mpi4py's, as far as it matters."""
-
-    def Get_rank(self) -> int:
-        """Return this process's rank."""
-        ...
-
-    def Get_size(self) -> int:
-        """Return the number of ranks."""
-        ...
-
-
-def resolve_rank(
-    rank: int | None, ranks: int | None, comm: Communicator | None
-) -> tuple[int, int]:
-    """Rank and number of ranks: as told, of a communicator, of torch.distributed, of torchrun.
+def as_shuffle(given: object) -> Shuffle | None:
+    """Return the orders that epochs have; None: samples come in their own.
 
     Raises:
-        ValueError: half of it was told, or both ways.
+        TypeError: it is neither true nor false, nor a ``Shuffle``.
     """
-    if (rank is None) != (ranks is None):
-        raise ValueError("rank= and ranks= belong together")
-    if rank is not None and ranks is not None:
-        if comm is not None:
-            raise ValueError("either rank= and ranks=, or comm=")
-        return rank, ranks
-    if comm is not None:
-        return comm.Get_rank(), comm.Get_size()
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
+    if given is None or isinstance(given, (bool, np.bool_)):
+        return GLOBAL if given else None
+    if isinstance(given, Shuffle):
+        return given
+    raise TypeError(
+        f"shuffle is True, False or a Shuffle, not {given!r}: for a Reader's words write "
+        "lmdbio.Shuffle.windows(CHUNK, COUNT), .groups(SIZE) or .runs(LENGTH), in samples"
+    )
 
 
-def worker() -> tuple[int, int]:
-    """Return the number of this process among a DataLoader's workers, and how many there are."""
-    worker = get_worker_info()
-    return (0, 1) if worker is None else (worker.id, worker.num_workers)
+def _name(shuffle: Shuffle | None) -> bool | str:
+    """Return a shuffle as a state has it."""
+    if shuffle is None or shuffle == GLOBAL:
+        return shuffle is not None
+    if shuffle.order is not None:
+        return f"an order of crc32 {zlib.crc32(shuffle.order)}"
+    kind = "" if shuffle.inner else ", chunks as they are"
+    held = f", {shuffle.held} held" if shuffle.held else ""
+    return f"windows of {shuffle.window} chunks of {shuffle.chunk}{kind}{held}"
 
 
 class EpochCursor:
-    """In which order a rank goes through the epochs, and which it begins next.
+    """The place at which a rank's next iteration begins, and the order in which epochs go.
+
+    An epoch is over when its last batch was handed out: only then the next iteration is the next
+    epoch. So ranks agree on the epoch whatever one of them has looked at before, and an iteration
+    that was left is begun again.
 
     Args:
-        holder: which rank holds each of some samples; None: ranks take what is theirs strided.
-        mix: the order of a ``Mix``, whose places are the samples then; None: there is none.
+        count: number of samples of an epoch.
+        batch_size: number of samples of a rank's step.
+        shuffle: whether epochs have orders of their own, or a ``Shuffle``.
+        seed: seed of these orders, and of what transforms draw.
+        drop_last, even: arguments of ``Shard``.
+        ranks: this process's rank.
+        holder: function from some samples to the rank that holds each; None: ranks take what is
+            theirs strided.
+        mix: order of a ``Mix``, whose places are the samples then; None: there is none.
 
     Raises:
         ValueError: values that make no sense, or a mix is to be shuffled.
+        TypeError: ``shuffle`` or ``seed`` is none.
 
     Attributes:
-        epoch, used: where the next iteration begins.
+        epoch, used: number of the epoch that the next iteration begins, and how many samples of it
+            all ranks have used.
+        version: number of jumps so far: iterations from before the last one are no longer those
+            that a state speaks of.
+        said: number of calls of ``set_epoch`` so far.
     """
 
     def __init__(
@@ -100,49 +101,84 @@ class EpochCursor:
         count: int,
         batch_size: int,
         *,
-        shuffle: bool,
+        shuffle: bool | Shuffle,
         seed: int,
         drop_last: bool,
         even: bool,
-        rank: tuple[int, int],
+        ranks: Ranks,
         holder: Holder | None = None,
         mix: MixOrder | None = None,
     ) -> None:
-        if mix is not None and shuffle:
+        self.shuffle = as_shuffle(shuffle)
+        if mix is not None and self.shuffle is not None:
             raise ValueError("a Mix has an order of its own: give it seed=, and not shuffle= here")
         self._mix = mix
-        self.count, self.seed, self.shuffle = count, operator.index(seed), bool(shuffle)
-        self.epoch = self.used = 0
-        self._batch_size, self._rank, self._holder = batch_size, rank, holder
-        self._drop_last, self._even = drop_last, even
+        self.count, self.seed = count, operator.index(seed)
+        self.epoch = self.used = self.version = self.said = 0
+        self.batch_size, self.drop_last, self.even = operator.index(batch_size), drop_last, even
+        self.ranks, self._holder = ranks, holder
+        self._is_loaded, self._counted_from = False, 0
         self.begin()  # refuses what is none
 
-    def begin(self, epoch: int | None = None, used: int | None = None) -> EpochSlice:
-        """Return the rest of an epoch; None: of the next one."""
+    def begin(
+        self, epoch: int | None = None, used: int | None = None, *, use: bool = False
+    ) -> EpochSlice:
+        """Return the rest of an epoch.
+
+        Args:
+            epoch, used: where; None: where the next iteration begins.
+            use: its samples will be handed out.
+
+        Raises:
+            Error: as ``Ranks.use``.
+        """
+        rank, ranks = self.ranks.use() if use else self.ranks.now()
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
-        rank, ranks = self._rank
-        order: Epoch | MixEpoch = Epoch(self.count, self.seed if self.shuffle else None, number)
+        order: Epoch | MixEpoch
         if self._mix is not None:
             order = self._mix.epoch(number)
-        return EpochSlice(
-            order,
-            Shard(
-                self.count,
-                self._batch_size,
-                rank,
-                ranks,
-                used,
-                drop_last=self._drop_last,
-                even=self._even,
-            ),
-            self._holder,
+        else:
+            seed = None if self.shuffle is None else self.seed
+            order = Epoch(self.count, seed, number, self.shuffle or GLOBAL)
+        shard = Shard(
+            self.count,
+            self.batch_size,
+            rank,
+            ranks,
+            used,
+            drop_last=self.drop_last,
+            even=self.even,
         )
+        return EpochSlice(order, shard, self._holder, Source(self.seed, number))
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch."""
+        return len(self.begin(used=0))
+
+    def end(self, number: int) -> None:
+        """Take notice that an epoch's last batch was handed out."""
+        if number == self.epoch:
+            self.epoch, self.used, self._is_loaded = number + 1, 0, False
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the begin of an epoch, unless it is the one under way."""
+        """Go to the beginning of an epoch, unless it is the one under way.
+
+        Trainers count anew in each process. So, just after a state was loaded, an epoch before
+        the state's is taken for the begin of such a count, which goes on with the state's.
+        """
         number = Epoch(self.count, None, operator.index(epoch)).number
+        self.said += 1
+        if self._is_loaded:
+            self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
+            if self._counted_from:
+                tell(
+                    f"set_epoch({number}) after a state of epoch {self.epoch} was loaded: epochs "
+                    f"are counted on from there ({number} is {self.epoch})"
+                )
+        number += self._counted_from
         if number != self.epoch:
             self.epoch, self.used = number, 0
+            self.version += 1
 
     def state(self, epoch: int, used: int) -> State:
         """Return the state after ``used`` samples of an epoch, over all ranks."""
@@ -151,19 +187,20 @@ class EpochCursor:
             **mix,
             "lmdbio": STATE_VERSION,
             "count": self.count,
-            "shuffle": self.shuffle,
+            "shuffle": _name(self.shuffle),
             "seed": self.seed,
             "epoch": epoch,
             "used": used,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on where a state was saved; its seed counts from now on.
+        """Go on where a state was saved; its seed counts from now on.
 
         Raises:
             ValueError: it is no state, or one of other data.
+            TypeError: a number in it is none.
         """
-        if "lmdbio" not in state:
+        if not isinstance(state, Mapping) or "lmdbio" not in state:
             raise ValueError("this is no state of lmdbio's")
         if state["lmdbio"] != STATE_VERSION:
             version = state["lmdbio"]
@@ -175,7 +212,7 @@ class EpochCursor:
             raise ValueError(
                 "the state of one worker: state_of() makes the data set's out of all workers'"
             )
-        for name, known in (("count", self.count), ("shuffle", self.shuffle)):
+        for name, known in (("count", self.count), ("shuffle", _name(self.shuffle))):
             if state[name] != known:
                 raise ValueError(
                     f"the state was saved with {name} {state[name]}, and it is {known} here"
@@ -185,23 +222,41 @@ class EpochCursor:
             raise ValueError(
                 f"the state was saved with mix {state.get('mix')}, and it is {mix} here"
             )
-        epoch, used = int(state["epoch"]), int(state["used"])
+        epoch, used, seed = (_integer(state, name) for name in ("epoch", "used", "seed"))
         Epoch(self.count, None, epoch)
         Shard(self.count, 1, used=used)
-        self.seed, self.epoch, self.used = int(state["seed"]), epoch, used
+        self.seed, self.epoch, self.used = seed, epoch, used
+        self._is_loaded, self._counted_from = True, 0
+        self.version += 1
+        self.ranks.forget()
+
+
+def _integer(state: Mapping[str, Any], name: str) -> int:
+    try:
+        return operator.index(state[name])
+    except TypeError:
+        raise TypeError(f"the state's {name} is {state[name]!r}, which is no integer") from None
 
 
 class EpochSlice:
     """The rest of an epoch for one rank. Threads may share it.
 
     Args:
-        holder: as for ``EpochCursor``.
+        epoch: order of the epoch.
+        shard: this rank's places in it.
+        holder: argument of ``EpochCursor``.
+        source: seed and number of the epoch, which transforms' draws follow from.
     """
 
     def __init__(
-        self, epoch: Epoch | MixEpoch, shard: Shard, holder: Holder | None = None
+        self,
+        epoch: Epoch | MixEpoch,
+        shard: Shard,
+        holder: Holder | None = None,
+        source: Source | None = None,
     ) -> None:
         self.epoch, self.shard, self._holder = epoch, shard, holder
+        self.source = Source(0, epoch.number) if source is None else source
         self._batches = shard.batches
         self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
 

@@ -2,14 +2,96 @@
 
 from __future__ import annotations
 
+import operator
+import weakref
 from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 import torch.utils.data
+from torch.utils.data.distributed import DistributedSampler
 
-from lmdbio.torch.resume import Communicator, EpochCursor, EpochSlice, State, resolve_rank
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.torch.draws import Source
+from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding
+from lmdbio.torch.resume import EpochCursor, EpochSlice, State
 
-__all__ = ["BatchSampler"]
+__all__ = ["BatchIndices", "BatchSampler", "RankSampler"]
+
+
+class BatchIndices(list[int]):
+    """The indices of a batch, which know their epoch wherever a DataLoader sends them.
+
+    Attributes:
+        source: what the random draws of the batch's samples follow from.
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, indices: list[int], source: Source) -> None:
+        super().__init__(indices)
+        self.source = source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self), self.source)
+
+
+class RankSampler(DistributedSampler[int]):
+    """The indices of this rank's samples, one by one, in the order of a loader's batches.
+
+    Trainers that find a ``DistributedSampler`` leave a loader as it is, and tell it their epochs.
+
+    Args:
+        cursor: order of the loader.
+    """
+
+    def __init__(self, cursor: EpochCursor) -> None:
+        self._cursor = cursor  # torch's own attributes are below: ranks may not be known yet
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self._cursor.ranks.now()[0]
+
+    @property
+    def num_replicas(self) -> int:
+        """The number of ranks."""
+        return self._cursor.ranks.now()[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._cursor.epoch
+
+    @property
+    def seed(self) -> int:
+        """The seed of all orders."""
+        return self._cursor.seed
+
+    @property
+    def shuffle(self) -> bool:
+        """Whether epochs have orders of their own."""
+        return self._cursor.shuffle is not None
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last step that is not full is left out."""
+        return self._cursor.drop_last
+
+    def __len__(self) -> int:
+        """Return the number of this rank's samples in a whole epoch."""
+        epoch_slice = self._cursor.begin(used=0)
+        full = max(0, len(epoch_slice) - 1)
+        return full * self._cursor.batch_size + (
+            len(epoch_slice.samples(full)) if len(epoch_slice) else 0
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in Indices(self._cursor):
+            yield from batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is (``BatchSampler.set_epoch``)."""
+        self._cursor.set_epoch(epoch)
 
 
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -17,22 +99,29 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
         loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 32, shuffle=True))
 
-    Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. With
-    torchdata's ``StatefulDataLoader`` the loader's own state holds this one's. With torch's
-    DataLoader, whose workers run ahead, say ``state_dict(batches)``.
+    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
+    left before is begun again. ``set_epoch`` or a state say otherwise. With torchdata's
+    ``StatefulDataLoader`` the loader's own state holds this one's. With torch's DataLoader, whose
+    workers run ahead, say ``state_dict(batches)``.
 
     Args:
-        source: the data set, a ``Mix``, or how many samples there are.
-        batch_size: of a rank.
-        shuffle: another order each epoch.
-        seed: of these orders; the same on all ranks.
-        drop_last: leave out a last batch that is not full.
-        even: all ranks have as many samples (``order.Shard``).
-        rank, ranks: which one of how many; or
-        comm: mpi4py's. None of them: as torch.distributed or torchrun says, else one rank.
+        source: data set, ``Mix``, or number of samples.
+        batch_size: number of samples of a rank's batch.
+        shuffle: whether each epoch has another order; or a ``Shuffle``, which says how far samples
+            are moved apart.
+        seed: seed of these orders, and of what a ``Dataset``'s transform draws; the same on all
+            ranks.
+        drop_last: whether a last batch that is not full is left out.
+        even: whether all ranks have as many samples (``order.Shard``).
+        rank, ranks: this process's rank and the number of ranks; or
+        comm: mpi4py's communicator. None of them: as torch.distributed or torchrun says when an
+            iteration begins, else one rank.
 
     Raises:
+        TypeError: the source is no data set.
         ValueError: values that make no sense.
+        Error: when an iteration begins: the ranks are others than those that samples were handed
+            out to before, or Accelerate shards the batches a second time.
     """
 
     def __init__(
@@ -40,7 +129,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         source: Sized | int,
         batch_size: int = 1,
         *,
-        shuffle: bool = False,
+        shuffle: bool | Shuffle = False,
         seed: int = 0,
         drop_last: bool = False,
         even: bool = True,
@@ -48,34 +137,56 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         ranks: int | None = None,
         comm: Communicator | None = None,
     ) -> None:
-        if isinstance(source, (str, bytes)):
-            raise TypeError("the data set, or how many samples it has; not a path")
-        self.batch_size, self.drop_last = batch_size, drop_last  # as torch's own have them
         self._cursor = EpochCursor(
-            source if isinstance(source, int) else len(source),
+            _count(source),
             batch_size,
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
             even=even,
-            rank=resolve_rank(rank, ranks, comm),
+            ranks=Ranks(rank, ranks, comm),
             mix=getattr(source, "mixing", None),
         )
-        self._latest: Indices | None = None
+        self._latest: Indices | None = None  # the one that was asked last
+        self._made: weakref.ref[Indices] | None = None  # the newest one
+
+    @classmethod
+    def over(cls, cursor: EpochCursor) -> BatchSampler:
+        """Return the batches of another loader's order; both go on together."""
+        made = cls.__new__(cls)
+        made.__setstate__({"_cursor": cursor})
+        return made
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples of a rank's batch."""
+        return self._cursor.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._cursor.drop_last
+
+    @property
+    def sampler(self) -> RankSampler:
+        """The indices one by one: trainers tell it the epoch (``sampler.set_epoch``)."""
+        return RankSampler(self._cursor)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        return len(self._cursor.begin(used=0))
+        """Return the number of batches of a whole epoch."""
+        return len(self._cursor)
 
     def __iter__(self) -> Indices:
-        return Indices(self)
+        made = Indices(self._cursor, self)
+        self._made = weakref.ref(made)
+        return made
 
-    def _begin(self, iteration: Indices) -> EpochSlice:
-        """An iteration begins the next epoch, or goes on where a state says."""
-        self._latest, cursor = iteration, self._cursor
-        epoch_slice = cursor.begin()
-        cursor.set_epoch(cursor.epoch + 1)
-        return epoch_slice
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_cursor": self._cursor}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._cursor = state["_cursor"]
+        self._latest = self._made = None
 
     @property
     def epoch(self) -> int:
@@ -83,72 +194,139 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is; one that a state was loaded for goes on."""
+        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
         self._cursor.set_epoch(epoch)
-        self._latest = None
 
     def state_dict(self, batches: int | None = None) -> State:
-        """Where this iteration is.
+        """Return where the iteration is that was asked last, else where the next one begins.
 
         Args:
-            batches: how many of it were used; None: all that were handed out, which a DataLoader
-                with workers does before they are used.
+            batches: number of its batches that were used; None: all that were handed out, which a
+                DataLoader with workers does before they are used.
         """
-        if self._latest is None:
+        latest, newest = self._latest, None if self._made is None else self._made()
+        if batches is not None and newest is not None and not newest.is_begun:
+            # Batches of this one are meant: those of the one before were used.
+            return self._cursor.begin().state(self._cursor, batches)
+        if latest is None or not latest.is_current:
             return self._cursor.state(self._cursor.epoch, self._cursor.used)
-        return self._latest.state(batches)
+        return latest.state(batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was saved.
+        """Have the next iteration go on where the state was saved.
 
         Raises:
             ValueError: it is of other data.
         """
         self._cursor.load(state)
-        self._latest = None
+
+
+def _count(source: object) -> int:
+    """Return how many samples a source has.
+
+    Raises:
+        TypeError: it is no data set.
+    """
+    if isinstance(source, torch.utils.data.Sampler):
+        raise TypeError(
+            f"BatchSampler is given a {type(source).__name__}, and it takes the data set: it "
+            "shuffles and shares samples among ranks by itself. A trainer that makes loaders anew "
+            "must leave this one as it is: write Trainer(use_distributed_sampler=False) in "
+            "Lightning, setup_dataloaders(..., use_distributed_sampler=False) in Fabric, or "
+            "use lmdbio.torch.Loader"
+        )
+    if isinstance(source, (str, bytes)):
+        raise TypeError("the data set, or how many samples it has; not a path")
+    try:
+        return operator.index(source)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    if isinstance(source, torch.utils.data.DataLoader) or not hasattr(source, "__len__"):
+        kind = type(source).__name__
+        raise TypeError(f"the data set, or how many samples it has; not a {kind}")
+    return len(source)
 
 
 class Indices(Iterator[list[int]]):
-    """One iteration of a BatchSampler; has a state of its own, as StatefulDataLoader wants it.
+    """One iteration over batches of indices; has a state of its own, as StatefulDataLoader wants.
 
-    It begins when it is first asked: loaders with workers make two, and use one.
+    It begins when it is first asked: loaders with workers make two, and use one; trainers say the
+    epoch after they have made it.
+
+    Args:
+        cursor: order of the batches.
+        sampler: the sampler that remembers the iteration asked last; None: nobody does.
     """
 
-    def __init__(self, sampler: BatchSampler) -> None:
-        self._sampler, self._steps = sampler, 0
+    def __init__(self, cursor: EpochCursor, sampler: BatchSampler | None = None) -> None:
+        self._cursor, self._sampler, self._steps = cursor, sampler, 0
         self._slice: EpochSlice | None = None
+        self._version = -1
+        #: It goes on where an epoch was over, so nothing is left, unless one is said from now on.
+        self._ended: int | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was asked for a batch."""
+        return self._slice is not None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no jump came since it began."""
+        return self._version == self._cursor.version
 
     def _begun(self) -> EpochSlice:
-        if self._slice is None:
-            self._slice = self._sampler._begin(self)
+        if self._slice is not None:
+            return self._slice
+        cursor = self._cursor
+        if self._sampler is not None:
+            refuse_second_sharding(self._sampler, cursor.ranks.now()[1], "BatchSampler")
+        self._slice, self._version = cursor.begin(use=True), cursor.version
         return self._slice
 
     def __iter__(self) -> Indices:
         return self
 
     def __next__(self) -> list[int]:
-        epoch_slice = self._begun()
-        if self._steps >= len(epoch_slice):
-            self._steps = len(epoch_slice.shard)
+        if self._ended == self._cursor.said:
             raise StopIteration
-        samples: list[int] = epoch_slice.samples(self._steps).tolist()
+        epoch_slice = self._begun()
+        if self._sampler is not None and self.is_current:
+            self._sampler._latest = self
+        left = len(epoch_slice) - self._steps
+        if left <= 0:
+            self._steps = len(epoch_slice.shard)
+            self._end(epoch_slice)
+            raise StopIteration
+        samples = BatchIndices(epoch_slice.samples(self._steps).tolist(), epoch_slice.source)
         self._steps += 1
+        if left == 1:
+            self._end(epoch_slice)
         return samples
 
+    def _end(self, epoch_slice: EpochSlice) -> None:
+        if self.is_current:
+            self._cursor.end(epoch_slice.number)
+
     def state(self, batches: int | None) -> State:
-        steps = self._steps if batches is None else batches
-        return self._begun().state(self._sampler._cursor, steps)
+        """Return where this is after so many batches; at the end, that of the next epoch."""
+        return self._begun().state(self._cursor, self._steps if batches is None else batches)
 
     def state_dict(self) -> State:
-        # Not that of the next epoch: a loader that was saved at its end ends at once.
-        cursor, epoch_slice, steps = self._sampler._cursor, self._slice, self._steps
+        """Return where this is. At its end, that is not the next epoch: a loader ends at once."""
+        cursor, epoch_slice, steps = self._cursor, self._slice, self._steps
         if epoch_slice is None:
-            return {**cursor.state(cursor.epoch, cursor.used), "ended": False}
-        state = cursor.state(epoch_slice.epoch.number, epoch_slice.shard.used_after(steps))
-        return {**state, "ended": steps == len(epoch_slice.shard)}
+            is_over = self._ended is not None and self._ended == cursor.said
+            epoch = cursor.epoch - is_over
+            return {**cursor.state(epoch, cursor.used), "ended": is_over}
+        state = cursor.state(epoch_slice.number, epoch_slice.shard.used_after(steps))
+        return {**state, "ended": steps >= len(epoch_slice.shard)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sampler.load_state_dict(state)
+        """Go on where the state was saved."""
+        self._cursor.load(state)
         self._slice, self._steps = None, 0
+        self._ended = None
         if state.get("ended"):
-            self._steps = len(self._begun().shard)
+            self._cursor.end(self._cursor.epoch)
+            self._ended = self._cursor.said

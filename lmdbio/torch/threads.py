@@ -11,16 +11,22 @@ import operator
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Semaphore, Thread, current_thread, local
 from time import monotonic, thread_time
 from typing import Any
 
 from lmdbio.errors import Error
+from lmdbio.system.log import WARNING, tell
+from lmdbio.torch.samples import CalledOffError
 
-__all__ = ["Prefetcher", "Task", "WorkerThreads", "Ended"]
+__all__ = ["Ended", "Prefetcher", "Task", "Wanted", "WorkerThreads", "checked_ahead"]
+
+#: How long the end waits for a transform that does not return, as torch waits for its workers.
+CLOSE_SECONDS = 5.0
+_thread = local()
 
 #: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
 #: While it saves less than the first of these, in the mean over some jobs, it costs more; the
@@ -34,10 +40,6 @@ class Ended(Exception):
     """A Reader's last iteration is over."""
 
 
-class _CalledOffError(Error):
-    """Nobody has run the job, and nobody will."""
-
-
 class Task:
     """A job that one thread runs, and its result, which another waits for.
 
@@ -45,17 +47,28 @@ class Task:
         job: returns the result.
 
     Attributes:
+        runs_here: whether the thread that waits for it runs it, for there are no others.
         seconds: of the processor that it took, or in all if it waited for longer than for
             Python's lock; 0 before its end.
     """
 
-    __slots__ = ("_error", "_is_done", "_job", "_result", "_turn", "_under_way", "seconds")
+    __slots__ = (
+        "_error",
+        "_is_done",
+        "_job",
+        "_result",
+        "_turn",
+        "_under_way",
+        "runs_here",
+        "seconds",
+    )
 
     def __init__(self, job: Callable[[], Any]) -> None:
         self._job: Callable[[], Any] | None = job
         self._result: Any = None
         self._error: BaseException | None = None
         self._turn, self._is_done, self.seconds = Lock(), False, 0.0
+        self.runs_here = False
         self._under_way = Lock()
         self._under_way.acquire()
 
@@ -68,14 +81,16 @@ class Task:
         try:
             self._result = job()
         except BaseException as error:
-            # This frame knows the task, which would so know itself and live on.
             trace = error.__traceback__
             self._error = error.with_traceback(None if trace is None else trace.tb_next)
+            del trace
         del job
         self.seconds = monotonic() - begun
         if self.seconds < WAITED_SECONDS:
             self.seconds = thread_time() - begun_here
         self._end()
+        # The error's frames know this one, by which the task would know itself, and live on.
+        del self
 
     def _end(self) -> None:
         self._job, self._is_done = None, True
@@ -83,6 +98,8 @@ class Task:
 
     def wait(self) -> None:
         """Wait until the job is done, or was called off."""
+        if self.runs_here:
+            self.run()
         if not self._is_done:
             self._under_way.acquire()  # nobody else waits for this task, so it need not be free
 
@@ -103,7 +120,7 @@ class Task:
     def cancel(self) -> None:
         """Call the job off if nobody has begun to run it."""
         if self._turn.acquire(blocking=False):
-            self._error = _CalledOffError("this loader is closed")
+            self._error = CalledOffError("this loader is closed")
             self._end()
 
 
@@ -129,31 +146,73 @@ class _Crew:
     """The threads of one process, and the tasks that wait for them.
 
     Args:
-        count: threads, which ``start`` starts.
+        count: number of threads, which ``start`` starts.
+        owner: what these threads may not wait for.
     """
 
-    def __init__(self, count: int) -> None:
-        self.pid, self._count, self._started = os.getpid(), count, 0
+    def __init__(self, count: int, owner: object) -> None:
+        self.pid, self.count, self._started = os.getpid(), count, 0
+        self._owner = weakref.ref(owner)
         self.waiting: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[Thread] = []
+        self._places = Semaphore(count)
 
     def start(self) -> None:
-        """Start those threads that are not there; Ctrl-C in here may leave one too many."""
-        while self._started < self._count:
-            thread = Thread(target=_work, args=(self.waiting,), name="lmdbio-loader", daemon=True)
+        """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
+
+        Where the system gives fewer, those do all the work, or the thread that waits for a task.
+        """
+        while self._started < self.count:
+            thread = Thread(
+                target=_work,
+                args=(self.waiting, self._owner, self._places),
+                name="lmdbio-loader",
+                daemon=True,
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                tell(
+                    f"a loader has {self._started} of {self.count} threads: {error}"
+                    + ("" if self._started else "; the program's own makes its batches"),
+                    WARNING,
+                )
+                self.count = self._started
+                break
             self._threads.append(thread)
-            thread.start()
             self._started += 1
 
-    def join(self) -> None:
-        """Wait until every thread has ended."""
+    def dismiss(self) -> None:
+        """Call off what nobody has begun, and have the threads end after what they do."""
+        try:
+            while True:
+                task = self.waiting.get_nowait()
+                if task is not None:
+                    task.cancel()
+        except Empty:
+            self.waiting.put(None)
+
+    def join(self, deadline: float) -> None:
+        """Wait until every thread has ended, or a moment of ``monotonic`` has come."""
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            if thread is not current_thread():
+                thread.join(max(0.0, deadline - monotonic()))
+        left = sum(thread.is_alive() for thread in self._threads)
+        if left and monotonic() >= deadline:
+            tell(
+                f"{left} threads of a loader are left behind: a transform has not returned "
+                f"{CLOSE_SECONDS:g} s after the loader was closed",
+                WARNING,
+            )
 
 
-def _work(waiting: SimpleQueue[Task | None]) -> None:
+def _work(
+    waiting: SimpleQueue[Task | None], owner: weakref.ref[object], places: Semaphore
+) -> None:
     """Run tasks until None comes, which stays for the other threads."""
+    if not places.acquire(blocking=False):
+        return
+    _thread.owner = owner
     while (task := waiting.get()) is not None:
         task.run()
         del task  # nothing is kept while this waits
@@ -163,17 +222,23 @@ def _work(waiting: SimpleQueue[Task | None]) -> None:
 class WorkerThreads:
     """Threads of this process that run jobs; a caller waits for what a job returns.
 
+    It pickles as one whose threads have not begun.
+
     Args:
-        threads: how many.
+        threads: number of threads.
+        owner: other threads that wait for these; None: there are none.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = operator.index(threads)
+    def __init__(self, threads: int, owner: WorkerThreads | None = None) -> None:
+        self.threads, self._owner = operator.index(threads), owner
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self._crew: _Crew | None = None
-        self._is_closed = False
+        self.is_closed = False
         _all_of_this_process.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.threads, self._owner)
 
     def submit(self, job: Callable[[], Any]) -> Task:
         """Begin a job, on threads that the first job of a process starts.
@@ -195,42 +260,81 @@ class WorkerThreads:
         crew = self._crew
         # A child that was forked has none of its parent's threads.
         if crew is None or crew.pid != os.getpid():
-            crew = self._crew = _Crew(self.threads)
+            crew = self._crew = _Crew(self.threads, self._owner or self)
             weakref.finalize(self, crew.waiting.put, None).atexit = False
         crew.start()
-        crew.waiting.put(task)
-        if self._is_closed:  # meanwhile, and may have taken it for one of before
+        if crew.count:
+            crew.waiting.put(task)
+        else:
+            task.runs_here = True
+        if self.is_closed:  # meanwhile, and may have taken it for one of before
             task.cancel()
 
     def check(self) -> None:
-        """Raise Error if the threads have ended."""
-        if self._is_closed:
+        """Raise Error if the threads have ended, or if this is one of them."""
+        if self.is_closed:
             raise Error("this loader is closed")
+        owner = getattr(_thread, "owner", None)
+        if owner is not None and owner() is self:
+            raise Error(
+                "a transform asks the loader whose thread runs it, and would wait for itself: "
+                "have it ask Records, or another loader"
+            )
 
     def close(self) -> None:
-        """End the threads when each has done its job. May be called twice."""
-        self._is_closed = True
-        crew = self._crew
-        if crew is None or crew.pid != os.getpid():
-            return
-        try:
-            while True:
-                task = crew.waiting.get_nowait()
-                if task is not None:
-                    task.cancel()
-        except Empty:
-            crew.waiting.put(None)
-        crew.join()
+        """End the threads when each has done its job. May be called twice.
+
+        A job that asks whether it is ``Wanted`` ends soon. One that does not return is left behind
+        after ``CLOSE_SECONDS``, with its thread.
+        """
+        _end([self])
 
 
 _all_of_this_process: weakref.WeakSet[WorkerThreads] = weakref.WeakSet()
 
 
+def _end(several: Iterable[WorkerThreads]) -> None:
+    """End threads, all at the same time."""
+    crews = []
+    for threads in several:
+        threads.is_closed = True
+        if threads._crew is not None and threads._crew.pid == os.getpid():
+            crews.append(threads._crew)
+    for crew in crews:
+        crew.dismiss()
+    deadline = monotonic() + CLOSE_SECONDS
+    for crew in crews:
+        crew.join(deadline)
+
+
 @atexit.register
 def _end_all() -> None:
     """End the threads that are left before what they read from is closed at the process's end."""
-    for threads in list(_all_of_this_process):
-        threads.close()
+    _end(list(_all_of_this_process))
+
+
+class Wanted:
+    """Whether anybody still wants what threads make: asked between two samples.
+
+    Args:
+        threads: threads whose end makes it needless.
+    """
+
+    __slots__ = ("_threads", "is_given_up")
+
+    def __init__(self, threads: WorkerThreads) -> None:
+        self._threads, self.is_given_up = threads, False
+
+    def __call__(self) -> bool:
+        """Return whether anybody does."""
+        return not (self.is_given_up or self._threads.is_closed)
+
+
+def checked_ahead(ahead: int) -> int:
+    """Return a number of results that may wait; ValueError: it is negative."""
+    if (number := operator.index(ahead)) < 0:
+        raise ValueError(f"ahead must not be negative ({ahead})")
+    return number
 
 
 class Prefetcher:
@@ -242,6 +346,7 @@ class Prefetcher:
         ahead: results that wait for the caller, beside a job for each thread.
         inline: a caller that comes again at once runs brief jobs itself: to hand one over to a
             thread, and its result back, would take longer.
+        wanted: what jobs ask; None: they do not.
 
     Attributes:
         handed_out: results, and errors of jobs, that the caller has had.
@@ -255,10 +360,10 @@ class Prefetcher:
         ahead: int,
         *,
         inline: bool = False,
+        wanted: Wanted | None = None,
     ) -> None:
-        if ahead < 0:
-            raise ValueError(f"ahead must not be negative ({ahead})")
-        self._threads, self._job, self._ahead = threads, job, ahead
+        self._threads, self._job, self._ahead = threads, job, checked_ahead(ahead)
+        self._wanted = wanted
         self._count = sys.maxsize if count is None else count
         self._under_way: dict[int, Task | _InlineTask] = {}
         self._pid = os.getpid()
@@ -284,13 +389,15 @@ class Prefetcher:
         if task is None:
             raise Ended
         try:
-            result = task.result()
-        except (Ended, _CalledOffError):
+            result, seconds = task.result(), task.seconds
+        except (Ended, CalledOffError):
             raise
         except Exception:
             self.handed_out += 1
             raise
-        self._judge(task.seconds, away)
+        finally:
+            del task  # else it would know this frame by its error, and live on
+        self._judge(seconds, away)
         self._left = monotonic()
         self.handed_out += 1  # it keeps the result until the next call, in case Ctrl-C comes first
         return result
@@ -324,6 +431,8 @@ class Prefetcher:
     def cancel(self) -> None:
         """Begin no further job, and wait for none: the garbage collector calls this anywhere."""
         self._count = 0
+        if self._wanted is not None:
+            self._wanted.is_given_up = True
         for task in self._under_way.values():
             task.cancel()
         self._under_way.clear()

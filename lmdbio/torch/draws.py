@@ -1,0 +1,313 @@
+"""Draws: random numbers of the sample that a thread makes, the same whoever makes it.
+
+    seed, epoch, index of a sample -> its own generators -> random, numpy.random, torch
+
+A process has one generator of each of these modules. Threads that draw from it in turns make other
+samples in each run, and a transform that seeds it (to crop an image and its mask alike) is robbed
+of what it seeded. So while a thread makes a sample, these modules' own functions draw from
+generators of that sample's: seeded from the loader's seed, the epoch's number and the sample's
+index, so that neither threads nor workers, ranks or batches change what it draws. Outside of
+transforms they are what they were.
+
+The functions of ``random`` and ``numpy.random`` are replaced where these modules have them, once,
+when the first sample is made; those of torch are met by a mode of this thread alone. Functions
+that were imported by name before (``from random import random``) draw as ever; ``sample_info`` has
+generators for all.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Indexed", "Making", "SampleInfo", "Source", "Watch", "make_with", "sample_info"]
+
+_MASK = 2**64 - 1
+#: While a transform has drawn nothing for so many samples, torch's functions are not looked at any
+#: more: that costs microseconds a call. A draw by any of the modules begins it anew.
+WATCHED_SAMPLES = 256
+
+_thread = threading.local()
+_installing = threading.Lock()
+_is_installed = False
+
+
+class Source(NamedTuple):
+    """Seed and epoch, which the draws of an epoch's samples follow from.
+
+    Attributes:
+        seed: seed of the loader, any integer.
+        epoch: number of the epoch.
+    """
+
+    seed: int
+    epoch: int
+
+
+class Indexed(Protocol):
+    """Some samples that have indices."""
+
+    @property
+    def indices(self) -> Any:
+        """The index of each sample, in their order."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class Making:
+    """The samples of a batch that a thread makes, one after another.
+
+    Args:
+        source: what their draws follow from.
+        batch: the batch, which knows its samples' indices.
+
+    Attributes:
+        made: samples made so far; the length is the place of the one that is being made.
+        left_out: number of samples before it that were left out.
+        has_drawn: whether a generator was asked for.
+    """
+
+    __slots__ = ("_generators", "_index", "batch", "has_drawn", "left_out", "made", "source")
+
+    def __init__(self, source: Source, batch: Indexed) -> None:
+        self.source, self.batch = source, batch
+        self.made: list[Any] = []
+        self.left_out, self.has_drawn = 0, False
+        self._index: int | None = -1  # of the sample that the generators are seeded for
+        self._generators: dict[type, Any] = {}
+
+    @property
+    def index(self) -> int | None:
+        """The index of the sample that is being made; None: the batch is put together."""
+        place = len(self.made) + self.left_out
+        return int(self.batch.indices[place]) if place < len(self.batch) else None
+
+    def generator(self, kind: type) -> Any:
+        """Return the sample's generator of a kind, a key of ``_KINDS``."""
+        index, self.has_drawn = self.index, True
+        if index != self._index:
+            self._index = index
+            self._generators.clear()
+        if kind not in self._generators:
+            self._generators[kind] = _KINDS[kind](self._seed(index))
+        return self._generators[kind]
+
+    def _seed(self, index: int | None) -> int:
+        """Return a seed of 64 bits."""
+        if index is None:  # a batch's begins as its first sample, and goes another way
+            index = -1 - int(self.batch.indices[0]) if len(self.batch) else -1
+        # SplitMix64's finaliser after each part, as in planning/order.
+        key = 0
+        for part in (*self.source, index):
+            key = (key ^ (part & _MASK)) + 0x9E3779B97F4A7C15 & _MASK
+            key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+            key = (key ^ (key >> 27)) * 0x94D049BB133111EB & _MASK
+            key ^= key >> 31
+        return key
+
+
+_KINDS: dict[type, Callable[[int], Any]] = {
+    random.Random: random.Random,
+    np.random.Generator: np.random.default_rng,
+    np.random.RandomState: lambda seed: np.random.RandomState([seed & 0xFFFFFFFF, seed >> 32]),
+    torch.Generator: lambda seed: torch.Generator().manual_seed(seed),
+}
+
+
+class SampleInfo:
+    """The sample that a transform makes, as ``get_worker_info`` tells of a worker.
+
+        def transform(value):
+            rng = lmdbio.torch.sample_info().numpy
+            return crop(decode(value), rng.integers(32, size=2))
+
+    Its generators are seeded from ``seed``, ``epoch`` and ``index``, so that a sample is augmented
+    alike in each run, whatever the number of threads, workers and ranks, and otherwise in each
+    epoch.
+
+    Attributes:
+        seed: seed of the loader.
+        epoch: number of the epoch.
+        index: index of the sample; None: ``collate_fn`` puts a batch together.
+    """
+
+    __slots__ = ("_making", "epoch", "index", "seed")
+
+    def __init__(self, making: Making) -> None:
+        self._making = making
+        self.seed, self.epoch, self.index = *making.source, making.index
+
+    def __repr__(self) -> str:
+        return f"SampleInfo(seed={self.seed}, epoch={self.epoch}, index={self.index})"
+
+    @property
+    def numpy(self) -> np.random.Generator:
+        """The sample's ``numpy.random.Generator``."""
+        return self._making.generator(np.random.Generator)  # type: ignore[no-any-return]
+
+    @property
+    def torch(self) -> torch.Generator:
+        """The sample's ``torch.Generator``, on the CPU."""
+        return self._making.generator(torch.Generator)
+
+    @property
+    def random(self) -> random.Random:
+        """The sample's ``random.Random``."""
+        return self._making.generator(random.Random)  # type: ignore[no-any-return]
+
+
+def sample_info() -> SampleInfo | None:
+    """Return what is known of the sample that this thread makes.
+
+    Returns:
+        None outside of a transform or ``collate_fn`` of a loader of ``lmdbio.torch``, and in a
+        ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which says
+        neither seed nor epoch.
+    """
+    making = getattr(_thread, "making", None)
+    return None if making is None else SampleInfo(making)
+
+
+class Watch:
+    """Whether a transform's calls of torch's functions are looked at.
+
+    Attributes:
+        left: number of samples until they are not, unless one draws.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = WATCHED_SAMPLES
+
+
+class make_with:  # noqa: N801, as a context manager it is a verb
+    """Have this thread draw from the generators of the samples that it makes.
+
+    Args:
+        making: these samples.
+        watch: of their transform.
+    """
+
+    __slots__ = ("_making", "_outer", "_torch", "_watch")
+
+    def __init__(self, making: Making, watch: Watch) -> None:
+        self._making, self._watch = making, watch
+        self._outer: Making | None = None
+        self._torch: _TorchDraws | None = None
+
+    def __enter__(self) -> None:
+        if not _is_installed:
+            _install()
+        self._outer = getattr(_thread, "making", None)  # a transform may use another loader
+        _thread.making = self._making
+        if self._watch.left > 0:
+            self._torch = _TorchDraws()
+            self._torch.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._torch is not None:
+            self._torch.__exit__(kind, error, trace)
+        _thread.making = self._outer
+        if self._making.has_drawn:
+            self._watch.left = WATCHED_SAMPLES
+        elif self._watch.left > 0:
+            self._watch.left -= len(self._making.made)
+
+
+def _install() -> None:
+    """Replace the functions that draw from a process's one generator, unless that was done."""
+    global _is_installed
+    if _is_installed:
+        return
+    with _installing:
+        if _is_installed:
+            return
+        hidden = random.random.__self__  # type: ignore[attr-defined]
+        _redirect(random, hidden, random.Random)
+        _redirect(np.random, getattr(np.random.rand, "__self__", None), np.random.RandomState)
+        for name in ("seed", "get_state", "set_state"):
+            _replace(np.random, name, np.random.RandomState, name)
+        for module in (torch, torch.random):
+            _replace(module, "manual_seed", torch.Generator, "manual_seed")
+            _replace(module, "get_rng_state", torch.Generator, "get_state")
+            _replace(module, "set_rng_state", torch.Generator, "set_state")
+        _is_installed = True
+
+
+def _redirect(module: Any, hidden: object, kind: type) -> None:
+    """Replace those functions of a module that are methods of its hidden generator."""
+    for name, function in list(vars(module).items()):
+        if getattr(function, "__self__", None) is hidden and not name.startswith("_"):
+            _replace(module, name, kind, name)
+
+
+def _replace(module: Any, name: str, kind: type, method: str) -> None:
+    """Have a function of a module call a method of the sample's generator, where there is one."""
+    function = getattr(module, name)
+
+    @wraps(function)
+    def draw(*arguments: Any, **words: Any) -> Any:
+        making = getattr(_thread, "making", None)
+        if making is None:
+            return function(*arguments, **words)
+        return getattr(making.generator(kind), method)(*arguments, **words)
+
+    draw.__module__, draw.__qualname__ = module.__name__, name  # by which it is pickled
+    setattr(module, name, draw)
+
+
+_FACTORIES = frozenset((torch.rand, torch.randn, torch.randint, torch.randperm))
+_OF_TENSORS = frozenset(
+    getattr(owner, name)
+    for owner, names in (
+        (
+            torch,
+            "rand_like randn_like randint_like bernoulli multinomial normal poisson",
+        ),
+        (
+            torch.Tensor,
+            "bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial "
+            "normal_ random_ uniform_",
+        ),
+    )
+    for name in names.split()
+)
+
+
+class _TorchDraws(TorchFunctionMode):
+    """Gives torch's functions that draw the sample's generator, on the CPU."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), words: Any = None
+    ) -> Any:
+        words = {} if words is None else words
+        draws = function in _FACTORIES or function in _OF_TENSORS
+        if draws and words.get("generator") is None and _on_cpu(function, arguments, words):
+            words = {**words, "generator": _thread.making.generator(torch.Generator)}
+        return function(*arguments, **words)
+
+
+def _on_cpu(function: Any, arguments: Any, words: Any) -> bool:
+    """Return whether a function draws on the CPU."""
+    device = words.get("device")
+    if device is None and function in _OF_TENSORS:
+        tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
+        device = tensors[0].device if tensors else None
+    if device is None:
+        device = torch.get_default_device()
+    return bool(torch.device(device).type == "cpu")

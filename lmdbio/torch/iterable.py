@@ -1,0 +1,298 @@
+"""A data set that iterates: each rank's and each worker's batches, read ahead."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch.utils.data import default_collate, get_worker_info
+
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.provenance import Paths
+from lmdbio.records.ahead import read_ahead
+from lmdbio.records.samples import Samples
+from lmdbio.torch.dataset import Dataset
+from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding, worker
+from lmdbio.torch.resume import EpochCursor, EpochSlice, State, whole_state
+from lmdbio.torch.samples import Errors
+from lmdbio.torch.words import refuse_foreign
+
+__all__ = ["AHEAD", "IterableDataset"]
+
+#: Batches that are read and nobody has asked for, beside those that threads work at.
+AHEAD = 2
+#: Workers that a DataLoader may have.
+WORKERS_MAX = 1024
+
+
+class _Shared:
+    """Where the workers of all processes are in the epochs, in memory that they share.
+
+    Workers that stay hear there of what the data set's process says (an epoch, a state), and that
+    process sees which epochs they have gone through.
+    """
+
+    #: Of its numbers: where iterations begin; whether ``set_epoch`` said it; how many jumps there
+    #: were; of the last iteration, its number of workers, where it began, and whether there was
+    #: one since the last jump; then, of each worker, one more than the epoch that it has ended.
+    EPOCH, USED, SAID, VERSION, WORKERS, BEGUN_EPOCH, BEGUN_USED, HAS_BEGUN, ENDED = range(9)
+
+    def __init__(self) -> None:
+        self._numbers = torch.zeros(self.ENDED + WORKERS_MAX, dtype=torch.int64).share_memory_()
+
+    @property
+    def version(self) -> int:
+        """The number of jumps so far."""
+        return int(self._numbers[self.VERSION])
+
+    @property
+    def is_said(self) -> bool:
+        """Whether ``set_epoch`` said the epoch."""
+        return bool(self._numbers[self.SAID])
+
+    def jump(self, epoch: int, used: int, *, said: bool) -> None:
+        """Have the next iterations begin elsewhere."""
+        begins = torch.tensor([epoch, used, said, self.version + 1])
+        self._numbers[self.HAS_BEGUN :] = 0
+        self._numbers[: self.WORKERS] = begins
+
+    def next(self) -> tuple[int, int]:
+        """Return where the next iteration begins: epoch, samples used."""
+        epoch, used = self._numbers[:2].tolist()
+        workers = int(self._numbers[self.WORKERS])
+        ended = self._numbers[self.ENDED : self.ENDED + workers]
+        reached = int(ended.min()) if workers else 0
+        return (reached, 0) if reached > epoch else (epoch, used)
+
+    def begin(self, epoch: int, used: int, workers: int) -> None:
+        """Take notice of an iteration; all of its workers say the same."""
+        numbers = self._numbers
+        if int(numbers[self.WORKERS]) != workers:
+            # Those that come new have ended what the others have.
+            numbers[self.ENDED :].clamp_(min=epoch)
+            numbers[self.WORKERS] = workers
+        numbers[self.BEGUN_EPOCH : self.ENDED] = torch.tensor([epoch, used, 1])
+
+    def latest(self) -> tuple[int, int] | None:
+        """Return where the last iteration began; None: there was none since the last jump."""
+        epoch, used, has_begun = self._numbers[self.BEGUN_EPOCH : self.ENDED].tolist()
+        return (epoch, used) if has_begun else None
+
+    def end(self, number: int, epoch: int, version: int) -> None:
+        """Take notice that a worker makes its last batch of an epoch, which began by a version."""
+        if version == self.version:
+            self._numbers[self.ENDED + number] = epoch + 1
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
+    """Batches of samples, each rank's and each worker's own, read ahead.
+
+        data = IterableDataset(path, 32, shuffle=True)
+        loader = DataLoader(data, batch_size=None, num_workers=2)
+        for epoch in range(epochs):
+            for batch in loader:
+
+    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
+    whatever ``num_workers`` is; all ranks get as many. When all workers have made their last batch
+    of an epoch, the next iteration is the next epoch; one that was left before is begun again.
+    ``set_epoch`` or a state say otherwise.
+
+    Args:
+        source, transform, keys, buffers, errors, options: arguments of ``Dataset``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
+            ``BatchSampler``.
+        collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
+        ahead: number of batches that are read while one is used.
+
+    Raises:
+        As ``Dataset`` and ``BatchSampler``.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Samples[Any, Any],
+        batch_size: int = 1,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        keys: bool = False,
+        buffers: bool = False,
+        errors: Errors = "raise",
+        shuffle: bool | Shuffle = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        ahead: int = AHEAD,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: Communicator | None = None,
+        **options: Any,
+    ) -> None:
+        refuse_foreign("IterableDataset", options, IterableDataset.__init__)
+        self.dataset = Dataset(
+            source, transform, keys=keys, buffers=buffers, errors=errors, **options
+        )
+        self._collate = default_collate if collate_fn is None else collate_fn
+        self._ahead = ahead
+        self._cursor = EpochCursor(
+            len(self.dataset),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            ranks=Ranks(rank, ranks, comm),
+            mix=self.dataset.mixing,
+        )
+        self._shared = _Shared()
+        #: This process's iteration, its next step, and the version by which it began.
+        self._going: tuple[EpochSlice, int, int] | None = None
+        self._resumes: tuple[EpochSlice, int] | None = None  # this worker's, as it was saved
+        self._made: weakref.ref[Iteration] | None = None  # the newest one
+
+    def __len__(self) -> int:
+        """Return the number of batches of a rank in a whole epoch."""
+        return len(self._cursor)
+
+    def _slice(self, *, use: bool = False) -> EpochSlice:
+        """Return what the next iteration gives, of all workers together."""
+        self._cursor.epoch, self._cursor.used = self._shared.next()
+        return self._cursor.begin(use=use)
+
+    def __iter__(self) -> Iteration:
+        refuse_second_sharding(self, self._cursor.ranks.now()[1], "IterableDataset")
+        made = Iteration(self)
+        self._made = weakref.ref(made)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def _batches(self) -> Generator[Any, None, None]:
+        (number, workers), shared = worker(), self._shared
+        if number >= WORKERS_MAX:
+            raise ValueError(f"an IterableDataset has at most {WORKERS_MAX} workers")
+        first, version, epoch_slice = number, shared.version, self._slice(use=True)
+        resumes, self._resumes = self._resumes, None
+        if resumes is not None and (resumes[0].number == epoch_slice.number or not shared.is_said):
+            epoch_slice, first = resumes
+        epoch, shard = epoch_slice.number, epoch_slice.shard
+        shared.begin(epoch, shard.used, workers)
+        self._going = epoch_slice, first, version
+        # Where workers take the epoch's batches in turns, this one's are its share.
+        steps = range(first, len(epoch_slice), workers)
+        self.dataset.records.expect(epoch_slice.expected // workers)
+        read = read_ahead(self.dataset.begin, map(epoch_slice.samples, steps), self._ahead)
+        make = partial(self.dataset.samples, finish=self._collate, source=epoch_slice.source)
+        if not steps:
+            shared.end(number, epoch, version)
+        for step, begun in zip(steps, read, strict=True):
+            batch = make(begun)
+            self._going = epoch_slice, step + workers, version
+            if step == steps[-1]:  # nobody may ask for more
+                shared.end(number, epoch, version)
+            yield batch
+            del batch
+        if workers == 1:
+            self._going = epoch_slice, len(shard), version
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._cursor.epoch, self._cursor.used = self._shared.next()
+        self._cursor.set_epoch(epoch)
+        # A jump in any case: workers of an iteration that was left may still be at work.
+        self._shared.jump(self._cursor.epoch, self._cursor.used, said=True)
+
+    def state_dict(self, batches: int | None = None) -> State:
+        """Return where this data set is in the epoch.
+
+        Args:
+            batches: number of this rank's batches that were used since the iteration began, by all
+                workers together: say so where there are any. None: without workers, those that
+                were handed out; in a worker, its own part of a state (``state_of``).
+        """
+        newest = None if self._made is None else self._made()
+        is_new = newest is not None and not newest.is_begun
+        if batches is not None:
+            latest = None if is_new else self._shared.latest()
+            begun = self._slice() if latest is None else self._cursor.begin(*latest)
+            return begun.state(self._cursor, batches)
+        if not is_new and self._going is not None and self._going[2] == self._shared.version:
+            epoch_slice, step, _ = self._going
+        else:
+            epoch_slice, step = self._resumes or (self._slice(), worker()[0])
+        if get_worker_info() is None:
+            return epoch_slice.state(self._cursor, step)
+        shard = epoch_slice.shard
+        told = self._cursor.state(epoch_slice.number, shard.used)
+        return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next iteration go on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data, or of another seed.
+        """
+        whole = whole_state(state)
+        if whole.get("seed", self._cursor.seed) != self._cursor.seed:
+            seed = self._cursor.seed
+            raise ValueError(
+                f"the state was saved with seed {whole['seed']}, and it is {seed} here"
+            )
+        self._cursor.load(whole)
+        self._going = self._resumes = None
+        if "step" in state:
+            self._resumes = self._cursor.begin(), int(state["step"])
+        else:
+            self._shared.jump(self._cursor.epoch, self._cursor.used, said=False)
+
+
+class Iteration(Iterator[Any]):
+    """One iteration; says whether it is over, as StatefulDataLoader wants it of an iterator.
+
+    It begins when it is first asked: trainers make iterations that they do not use, and say the
+    epoch afterwards.
+
+    Args:
+        data: data set whose batches it gives.
+    """
+
+    def __init__(self, data: IterableDataset) -> None:
+        self._data = data
+        self._batches: Generator[Any, None, None] | None = None
+        #: It goes on where an epoch was over, so nothing is left, unless one is said from now on.
+        self._ended: int | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was asked for a batch."""
+        return self._batches is not None
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            if self._ended == self._data._cursor.said:
+                raise StopIteration
+            self._batches = self._data._batches()
+        return next(self._batches)
+
+    def state_dict(self) -> dict[str, bool]:
+        """Return whether the epoch is over, and nobody has asked for more; of workers, never."""
+        data, going = self._data, self._data._going
+        if get_worker_info() is not None:
+            return {"ended": False}
+        if self._batches is None:
+            return {"ended": self._ended == data._cursor.said}
+        return {"ended": going is not None and going[1] >= len(going[0].shard)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was saved; the data set has its own part of that."""
+        self._ended = self._data._cursor.said if state.get("ended") else None
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self._batches is not None:
+            self._batches.close()

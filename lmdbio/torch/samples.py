@@ -1,0 +1,281 @@
+"""Samples: made of values, one by one; what fails names its record.
+
+value -> transform -> sample    drawing its own random numbers (``draws``)
+an exception -> a note: index, key, file -> raised, or the sample is left out (``errors``)
+between two samples -> has anybody closed the loader?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from lmdbio.errors import Error
+from lmdbio.inside.keytext import show_key
+from lmdbio.torch.draws import Indexed, Making, Source, Watch, make_with
+
+__all__ = [
+    "CalledOffError",
+    "Errors",
+    "Indexed",
+    "Numbered",
+    "SampleMaker",
+    "add_note",
+    "as_errors",
+    "origin",
+]
+
+#: Treatment of an exception of a transform: "raise" it, "skip" the sample, or ask a function of
+#: the exception: if it returns true, the sample is left out.
+Errors = str | Callable[[Exception], object]
+Make = Callable[[Iterator[Any], Indexed], Iterator[Any]]
+#: Seconds that samples may take between two looks at whether the loader was closed.
+LOOK_SECONDS = 0.05
+#: Samples of a batch that a note names.
+NAMED_MAX = 3
+#: Stands in where nothing says what draws follow from, and generators are the process's.
+NO_SOURCE = Source(0, 0)
+
+
+class CalledOffError(Error):
+    """Nobody wants the samples any more: the loader was closed, or the iteration left."""
+
+
+def as_errors(given: object) -> Errors:
+    """Return what a user says of errors.
+
+    Raises:
+        ValueError, TypeError: it is none of the three.
+    """
+    if given in ("raise", "skip"):
+        return str(given)
+    if callable(given):
+        return given
+    kind = ValueError if isinstance(given, str) else TypeError
+    raise kind(f'errors is "raise", "skip", or a function of the exception, not {given!r}')
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, as ``BaseException.add_note`` of Python 3.11 does it."""
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list) and text in notes:
+        return
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*(notes or ()), text]  # type: ignore[attr-defined]
+
+
+def origin(records: Any, index: int) -> str:
+    """Return in words where a sample comes from: index, key and file, as far as they are known.
+
+    Args:
+        records: ``Samples`` that it is one of.
+        index: index of the sample there.
+    """
+    words = [f"sample {index}"]
+    for describe in (_key, _file):
+        try:
+            words.append(describe(records, index))
+        except Exception:
+            continue  # it explains another exception, and must not hide that
+    return ", ".join(words)
+
+
+def _key(records: Any, index: int) -> str:
+    key = records.key(index)
+    keys = key if isinstance(key, tuple) else (key,)
+    return f"key {' and '.join(map(show_key, keys))}"
+
+
+def _file(records: Any, index: int) -> str:
+    """Return the file of a sample, and its number there, where that is another one."""
+    while hasattr(records, "base"):
+        index, records = int(records.indices[index]), records.base
+    if hasattr(records, "origin"):
+        name, number = records.origin(index)
+        return f"of set {name!r}, {_file(records.sets[records.names.index(name)], number)}"
+    file, number = records.file_of(index)
+    return f"file {file}" if number == index else f"file {file} (its number {number})"
+
+
+class Numbered:
+    """Samples that are known by their indices alone.
+
+    Args:
+        indices: index of each sample.
+    """
+
+    __slots__ = ("indices",)
+
+    def __init__(self, indices: Any) -> None:
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class SampleMaker:
+    """Makes samples of values, for any number of threads.
+
+    Args:
+        where: words for a sample's origin, by its index.
+        errors: treatment of exceptions of transforms.
+
+    Attributes:
+        left_out: number of samples that were left out so far.
+    """
+
+    def __init__(self, where: Callable[[int], str], errors: Errors = "raise") -> None:
+        self._where, self._errors = where, errors
+        self._watch, self._stride = Watch(), 1
+        self._counting, self.left_out = Lock(), 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_where": self._where, "_errors": self._errors}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(*state.values())  # type: ignore[misc]
+
+    def samples(
+        self,
+        make: Make,
+        values: Iterator[Any],
+        batch: Indexed,
+        source: Source | None = None,
+        is_wanted: Callable[[], bool] | None = None,
+        finish: Callable[[list[Any]], Any] | None = None,
+    ) -> Any:
+        """Return the samples of values.
+
+        Args:
+            make: function from the values, and their batch, to an iterator of samples.
+            values: value of each; none is asked for before the sample of the one before is made,
+                so that a value leaves its memory, which is in a core's cache, to the next one.
+            batch: the samples' batch, with their indices.
+            source: what their random draws follow from; None: the process's generators.
+            is_wanted: whether the caller still wants them, asked between two samples.
+            finish: function from the list of all to what is returned, which may draw as well;
+                None: the list.
+
+        Raises:
+            CalledOffError: they are wanted no longer.
+            RuntimeError: ``make`` raised StopIteration, or all samples were left out and there is
+                a ``finish``.
+            What ``values``, ``make`` or ``finish`` raised, with a note that names the record.
+        """
+        making = Making(source or NO_SOURCE, batch)
+        if source is None:
+            return self._filled(making, make, values, is_wanted, finish)
+        with make_with(making, self._watch):
+            return self._filled(making, make, values, is_wanted, finish)
+
+    def finished(
+        self,
+        samples: list[Any],
+        batch: Indexed,
+        source: Source | None,
+        finish: Callable[[list[Any]], Any] | None,
+    ) -> Any:
+        """Return what ``samples`` does, of samples that are their values."""
+        if finish is None:
+            return samples
+        making = Making(source or NO_SOURCE, batch)
+        making.made = samples
+        if source is None:
+            return self._finish(making, finish)
+        with make_with(making, self._watch):
+            return self._finish(making, finish)
+
+    def _filled(
+        self,
+        making: Making,
+        make: Make,
+        values: Iterator[Any],
+        is_wanted: Callable[[], bool] | None,
+        finish: Callable[[list[Any]], Any] | None,
+    ) -> Any:
+        if self._errors != "raise":
+            values = _reads(values)
+        self._fill(making, make(values, making.batch), is_wanted)
+        return making.made if finish is None else self._finish(making, finish)
+
+    def _finish(self, making: Making, finish: Callable[[list[Any]], Any]) -> Any:
+        try:
+            if not making.made and len(making.batch):
+                raise RuntimeError("all samples of the batch were left out")
+            return finish(making.made)
+        except Exception as error:
+            add_note(error, self._note(making.batch))
+            raise
+
+    def _fill(
+        self, making: Making, made: Iterator[Any], is_wanted: Callable[[], bool] | None
+    ) -> None:
+        samples, count = making.made, len(making.batch)
+        stride = count if is_wanted is None else self._stride
+        while (place := len(samples) + making.left_out) < count:
+            begun = monotonic()
+            try:
+                # The list's length is the place of the sample that is being made, at any moment.
+                samples.extend(islice(made, stride))
+                place, end = len(samples) + making.left_out, min(place + stride, count)
+                if place < end:  # for an iterator that is the end, as for a DataLoader
+                    index = making.batch.indices[place]
+                    raise RuntimeError(f"the transform raised StopIteration for sample {index}")
+            except _ReadError as error:
+                raise error.error from None
+            except Exception as error:
+                place = len(samples) + making.left_out
+                add_note(error, self._where(int(making.batch.indices[place])))
+                if not self._leaves_out(error):
+                    raise
+                making.left_out += 1
+                with self._counting:
+                    self.left_out += 1
+            if is_wanted is not None:
+                if not is_wanted():
+                    raise CalledOffError("this loader is closed")
+                stride = self._stride = _next_stride(stride, monotonic() - begun)
+
+    def _leaves_out(self, error: Exception) -> bool:
+        if isinstance(self._errors, str):
+            return self._errors == "skip"
+        return bool(self._errors(error))
+
+    def _note(self, batch: Indexed) -> str:
+        """Return a note that names samples of a batch."""
+        named = [self._where(int(index)) for index in batch.indices[:NAMED_MAX]]
+        if (more := len(batch) - NAMED_MAX) > 0:
+            named.append(f"and {more} more")
+        return f"a batch of {len(batch)} samples: {'; '.join(named)}"
+
+
+def _next_stride(stride: int, seconds: float) -> int:
+    """Return how many samples are made before the next look, after a stride that took so long."""
+    if seconds > LOOK_SECONDS:
+        return max(1, stride // 2)
+    return stride * 2 if seconds < LOOK_SECONDS / 4 and stride < 2**20 else stride
+
+
+class _ReadError(Exception):
+    """An exception that reading a value raised, and no transform: no sample is left out for it.
+
+    Attributes:
+        error: the exception.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _reads(values: Iterator[Any]) -> Iterator[Any]:
+    """Iterate over values; what reading them raises comes as ``_ReadError``."""
+    try:
+        yield from values
+    except Exception as error:
+        raise _ReadError(error) from error

@@ -1,0 +1,55 @@
+"""Words: keywords that users of torch's DataLoader write, and what stands for each here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+__all__ = ["refuse_foreign"]
+
+_THREADS = "it reads and decodes by threads of this process: write threads=4"
+_ORDER = (
+    "it has an order of its own: shuffle=, or, for one that you make, DataLoader(Dataset(source), "
+    "sampler=...)"
+)
+_NO_WORKERS = "it starts no processes"
+#: Keywords of DataLoader that a Loader has no use for.
+_OF_DATALOADER = {
+    "num_workers": _THREADS,
+    "sampler": _ORDER,
+    "batch_sampler": _ORDER,
+    "prefetch_factor": "batches that wait to be asked for are ahead=2",
+    "generator": "orders, and what transforms draw, follow from seed=",
+    "worker_init_fn": f"{_NO_WORKERS}: what a sample draws follows from seed=",
+    "multiprocessing_context": _NO_WORKERS,
+    "persistent_workers": f"{_NO_WORKERS}; its threads stay",
+    "timeout": _NO_WORKERS,
+    "in_order": "its batches come in order, always",
+    "pin_memory_device": "write pin_memory=True",
+    "dataset": "it is given the path, or Records, as its first argument",
+}
+
+
+def refuse_foreign(name: str, options: Mapping[str, Any], own: object = None) -> None:
+    """Raise TypeError for keywords that neither a class nor ``Records`` has.
+
+    Args:
+        name: the class that was called.
+        options: keywords that it does not have itself.
+        own: its ``__init__``, whose keywords a misspelt one may be meant for; None: it has none.
+    """
+    from lmdbio.records.records import Records
+
+    known = set(inspect.signature(Records.__init__).parameters) - {"self", "path"}
+    for word in options:
+        if word in known:
+            continue
+        if name != "Dataset" and word in _OF_DATALOADER:
+            raise TypeError(f"{name} has no {word}=: {_OF_DATALOADER[word]}")
+        if own is not None:
+            known |= set(inspect.signature(own).parameters) - {"self", "options"}  # type: ignore[arg-type]
+        close = get_close_matches(word, known, 1)
+        hint = f": did you mean {close[0]}=?" if close else f"; it has {', '.join(sorted(known))}"
+        raise TypeError(f"{name} has no {word}={hint}")
