@@ -9,8 +9,17 @@ from pathlib import Path
 
 import click
 
-from lmdbio.cli.output import PATH, database_name, json_option, print_json, wide_console
+from lmdbio.cli.output import (
+    PATH,
+    REPEATS_MAX,
+    Seconds,
+    database_name,
+    json_option,
+    print_json,
+    wide_console,
+)
 from lmdbio.cli.plan import RECORDS
+from lmdbio.planning.forecast import BATCH_MAX
 
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -105,11 +114,11 @@ Examples:
     help="How many processes read at once. [default: 1; strided: 4]",
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=RECORDS, show_default=True,
+    "--batch", type=click.IntRange(1, BATCH_MAX), default=RECORDS, show_default=True,
     help="How many records a batch has, over all processes.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(1), default=7, show_default=True,
+    "--repeats", type=click.IntRange(1, REPEATS_MAX), default=7, show_default=True,
     help="How often each is timed; medians, slowest and fastest are shown.",
 )  # fmt: skip
 @click.option(
@@ -121,11 +130,11 @@ Examples:
     help="How many bytes of the file each run reads. [default: 128M; random: 32M]",
 )  # fmt: skip
 @click.option(
-    "--seconds-max", type=click.FloatRange(min=0, min_open=True), default=100.0,
+    "--seconds-max", type=Seconds(), default=100.0,
     show_default=True, help="No round begins that would end later.",
 )  # fmt: skip
 @click.option(
-    "--limit-seconds", type=click.FloatRange(min=0, min_open=True), default=300.0,
+    "--limit-seconds", type=Seconds(), default=300.0,
     show_default=True, help="A single run that takes longer is ended and counts as failed.",
 )  # fmt: skip
 @click.option(

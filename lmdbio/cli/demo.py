@@ -8,9 +8,12 @@ from pathlib import Path
 
 import click
 
-from lmdbio.cli.output import PATH, json_option, print_json, wide_console
+from lmdbio.cli.output import PATH, REPEATS_MAX, json_option, print_json, wide_console
 from lmdbio.errors import MissingExtraError
 from lmdbio.system.signals import ended_by_signals
+
+#: Of each data set: 1 PB.
+MEGABYTES_MAX = 1_000_000_000
 
 
 @click.command()
@@ -23,11 +26,11 @@ from lmdbio.system.signals import ended_by_signals
     help="Write demo.json and demo.html into this folder.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(1), default=5, show_default=True,
+    "--repeats", type=click.IntRange(1, REPEATS_MAX), default=5, show_default=True,
     help="How often each contestant is timed.",
 )  # fmt: skip
 @click.option(
-    "--megabytes", type=click.IntRange(1), default=504, show_default=True,
+    "--megabytes", type=click.IntRange(1, MEGABYTES_MAX), default=504, show_default=True,
     help="How many bytes of values each data set has (10^6 bytes).",
 )  # fmt: skip
 @json_option

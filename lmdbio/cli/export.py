@@ -15,7 +15,7 @@ import click
 
 from lmdbio.cli.export_sinks import Sink, opening_sink
 from lmdbio.cli.looking import Looked, db_option, json_option, key_of, key_text, look_at
-from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
+from lmdbio.cli.output import DATA, OUTPUT, RECORDS_MAX, bar, plural, print_json, size
 from lmdbio.inside.names import Names
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
@@ -34,7 +34,7 @@ REPORT_EVERY = 64
 @click.option(
     "--match", "pattern", metavar="GLOB", help="Take keys that match, as ls prints them."
 )
-@click.option("--limit", type=click.IntRange(1), help="Take so many records at most.")
+@click.option("--limit", type=click.IntRange(1, RECORDS_MAX), help="Take so many records at most.")
 @click.option("--force", "-f", is_flag=True, help="Replace files that are there.")
 @db_option
 @json_option

@@ -22,7 +22,7 @@ from lmdbio.cli.looking import (
     look_at,
     record_facts,
 )
-from lmdbio.cli.output import DATA, plain, plural, size, wide_console
+from lmdbio.cli.output import DATA, RECORDS_MAX, plain, plural, size, wide_console
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
@@ -40,7 +40,7 @@ lines_option = click.option(
 @click.argument("path", type=DATA)
 @click.argument("prefix", required=False)
 @click.option(
-    "--limit", type=click.IntRange(0), default=LIMIT, show_default=True,
+    "--limit", type=click.IntRange(0, RECORDS_MAX), default=LIMIT, show_default=True,
     help="List so many records at most; 0: all.",
 )  # fmt: skip
 @click.option("--keys-only", is_flag=True, help="Print keys alone, one a line.")
@@ -189,7 +189,7 @@ def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> N
 @click.command()
 @click.argument("path", type=DATA)
 @click.option(
-    "-n", "count", type=click.IntRange(1), default=HEAD, show_default=True,
+    "-n", "count", type=click.IntRange(1, RECORDS_MAX), default=HEAD, show_default=True,
     help="Show so many records.",
 )  # fmt: skip
 @click.option(

@@ -25,8 +25,26 @@ from lmdbio.remote import is_url, redacted
 
 #: Errors that a command tells in one line; any other is a fault of lmdbio.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
+#: Of records that an option names or counts: more than a file can have.
+RECORDS_MAX = 1 << 48
+#: Of runs of a measurement.
+REPEATS_MAX = 10_000
+#: Of a measurement, and of what it may take, seconds.
+SECONDS_MAX = 1_000_000
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
+
+
+class Seconds(click.FloatRange):
+    """A time that is more than nothing, and has an end."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=SECONDS_MAX, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the time; what is no number is in no range."""
+        seconds = super().convert(value, param, ctx)
+        return seconds if seconds == seconds else self.fail(f"{value} is no time", param, ctx)
 
 
 class NamedPath(click.Path):

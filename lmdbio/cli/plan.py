@@ -15,6 +15,7 @@ from rich.table import Table
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.each_file import paths_argument
 from lmdbio.cli.output import (
+    RECORDS_MAX,
     database_name,
     json_option,
     plural,
@@ -28,7 +29,7 @@ from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
 from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine.overrides import Overrides
+from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
@@ -89,12 +90,14 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @paths_argument
 @click.option(
     "--start",
-    type=click.IntRange(0),
+    type=click.IntRange(0, RECORDS_MAX),
     default=0,
     help="The first record that is read.  [default: 0]",
 )
 @click.option(
-    "--count", type=click.IntRange(1), help=f"How many records are read.  [default: {RECORDS}]"
+    "--count",
+    type=click.IntRange(1, RECORDS_MAX),
+    help=f"How many records are read.  [default: {RECORDS}]",
 )
 @click.option(
     "--indices", type=Indices(), metavar="I,J,A-B", help="Read these records instead of a range."
@@ -112,7 +115,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 )
 @click.option(
     "--iteration",
-    type=click.IntRange(0),
+    type=click.IntRange(0, RECORDS_MAX),
     default=0,
     help="The iteration that is shown (with --batch-size).",
 )
@@ -142,11 +145,11 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 )  # fmt: skip
 @click.option("--db", "name", type=database_name, metavar="NAME", help="Read this named database.")
 @click.option(
-    "--gap-bytes", type=click.IntRange(0),
+    "--gap-bytes", type=click.IntRange(0, BYTES_LARGEST),
     help="How many unneeded bytes may be read to save a request.  [default: see lmdbio info]",
 )  # fmt: skip
 @click.option(
-    "--request-bytes", type=click.IntRange(1), callback=whole_pages,
+    "--request-bytes", type=click.IntRange(1, BYTES_LARGEST), callback=whole_pages,
     help=f"How large a read may be, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
     "--batch-size as a Reader does; see lmdbio info]",
 )  # fmt: skip

@@ -27,6 +27,7 @@ from lmdbio.cli.each_file import files_of, largest, paths_argument
 from lmdbio.cli.output import (
     EXPECTED,
     PATH,
+    Seconds,
     bar,
     json_option,
     plain,
@@ -51,7 +52,7 @@ MIB = float(1 << 20)
 @click.command()
 @paths_argument
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
+    "--seconds", type=Seconds(), default=tuning.SECONDS,
     show_default=True, help="For all trials together; turns take it twice more.",
 )  # fmt: skip
 @click.option(

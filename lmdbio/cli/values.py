@@ -23,7 +23,7 @@ from lmdbio.cli.looking import (
     look_at,
     record_facts,
 )
-from lmdbio.cli.output import DATA, OUTPUT, print_json
+from lmdbio.cli.output import DATA, OUTPUT, RECORDS_MAX, print_json
 from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
@@ -63,7 +63,7 @@ force_option = click.option(
 @click.argument("path", type=DATA)
 @click.argument("keys", nargs=-1, metavar="KEY...")
 @click.option(
-    "--index", "numbers", type=click.IntRange(0), multiple=True, metavar="N",
+    "--index", "numbers", type=click.IntRange(0, RECORDS_MAX), multiple=True, metavar="N",
     help="Take record N, from 0 in the order of the keys; may be given again.",
 )  # fmt: skip
 @db_option
@@ -111,7 +111,7 @@ def cat(
 @click.argument("path", type=DATA)
 @click.argument("key", required=False)
 @click.option(
-    "--index", "number", type=click.IntRange(0), metavar="N",
+    "--index", "number", type=click.IntRange(0, RECORDS_MAX), metavar="N",
     help="Take record N, from 0 in the order of the keys.",
 )  # fmt: skip
 @click.option("--output", "-o", type=OUTPUT, help="Write the value to this file.")

@@ -61,6 +61,7 @@ from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
+from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import tell
 
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
@@ -154,7 +155,7 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
         self = super().__new__(cls)
         given = os.fsdecode(path)
         why = _impose(given, keywords) if imposed else ""
-        bounds = {"cache_bytes": cache_bytes, "block_bytes_max": block_bytes_max}
+        bounds = _bounds(cache_bytes=cache_bytes, block_bytes_max=block_bytes_max)
         self._open(given, keywords, Overrides(engine, depth), bounds, why)
         return self
 
@@ -374,6 +375,11 @@ def _refuse_url(path: str | bytes) -> None:
     if is_url(path):
         named = shown(os.fsdecode(path))
         raise lmdb_error(f"{named}: is read, not written: say readonly=True", errno.EACCES)
+
+
+def _bounds(**asked: int) -> dict[str, int]:
+    """Return bounds of memory, or raise as ``whole``."""
+    return {name: whole(name, value, 0, BYTES_MAX) for name, value in asked.items()}
 
 
 def _impose(path: str, keywords: LmdbKeywords) -> str:

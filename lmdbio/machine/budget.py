@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.system import procfs
-from lmdbio.system.amounts import parse_bytes
+from lmdbio.system.amounts import BYTES_MAX, parse_bytes, whole
 
 __all__ = [
     "DEFAULT_BYTES_MAX",
@@ -116,9 +116,7 @@ def _whole_bytes(given: Any) -> int:
             "memory_bytes_max must be a whole number of bytes, or text such as '2G', "
             f"not {given!r}"
         )
-    if given < 1:
-        raise ValueError(f"memory_bytes_max must be positive, not {given}")
-    return int(given)
+    return whole("memory_bytes_max", int(given), 1, BYTES_MAX)
 
 
 def budget_bytes(

@@ -13,14 +13,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.system.amounts import parse_bytes
+from lmdbio.system.amounts import parse_bytes, whole
 
 __all__ = ["DEPTH_MAX", "ENGINES", "FIELDS", "Overrides", "VARIABLES", "overrides_from_env"]
 
 ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
 DEPTH_MAX = 256  # csrc/engine_private.h
-#: More than this is no gap but a file.
-GAP_BYTES_LARGEST = 1 << 40
+#: More than this is no request and no gap, but a file.
+BYTES_LARGEST = 1 << 40
 
 #: Variables of the environment, by the field that they set.
 VARIABLES = {
@@ -40,6 +40,9 @@ class Overrides:
         depth: requests in flight.
         request_bytes_max: largest single request, bytes, a multiple of ``PAGE_BYTES``.
         gap_bytes_max: bytes nobody asked for that are read to save a request.
+
+    Raises:
+        TypeError, ValueError: one is no whole number, or out of its range; names it.
     """
 
     engine: str | None = None
@@ -47,7 +50,20 @@ class Overrides:
     request_bytes_max: int | None = None
     gap_bytes_max: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.engine is not None and not isinstance(self.engine, str):
+            raise TypeError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}")
+        for name, (least, most) in _RANGES.items():
+            asked = getattr(self, name)
+            if asked is not None:
+                object.__setattr__(self, name, whole(name, asked, least, most))
 
+
+_RANGES = {
+    "depth": (1, DEPTH_MAX),
+    "request_bytes_max": (1, BYTES_LARGEST),
+    "gap_bytes_max": (0, BYTES_LARGEST),
+}
 FIELDS = tuple(field.name for field in fields(Overrides))
 
 
@@ -68,14 +84,12 @@ def _parse_request(text: str, variable: str) -> int:
     size = parse_bytes(text, variable)
     if size % PAGE_BYTES:
         raise ValueError(f"{variable} must be a multiple of {PAGE_BYTES} bytes, not {text!r}")
-    return size
+    return whole(variable, size, PAGE_BYTES, BYTES_LARGEST)
 
 
 def _parse_gap(text: str, variable: str) -> int:
     size = 0 if text == "0" else parse_bytes(text, variable)
-    if size > GAP_BYTES_LARGEST:
-        raise ValueError(f"{variable} must be at most {GAP_BYTES_LARGEST} bytes, not {text!r}")
-    return size
+    return whole(variable, size, 0, BYTES_LARGEST)
 
 
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmdbio.system.amounts import parse_bytes
+from lmdbio.system.amounts import BYTES_MAX, parse_bytes
 
 __all__ = ["HOME_PLACEMENTS", "PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
 
@@ -64,14 +64,8 @@ class Cache:
 
     def __post_init__(self) -> None:
         for name in ("memory", "disk_bytes"):
-            given = getattr(self, name)
-            if isinstance(given, str):
-                value = 0 if given.strip() == "0" else parse_bytes(given, f"Cache: {name}")
-                object.__setattr__(self, name, value)
-            elif given is not None and (
-                isinstance(given, bool) or not isinstance(given, int) or given < 0
-            ):
-                raise ValueError(f"Cache: {name} must be a number of bytes, not {given!r}")
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _bytes(f"Cache: {name}", given))
         for name, known in (("placement", PLACEMENTS), ("warm", WARM)):
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -122,3 +116,12 @@ class Cache:
                 )
             values[name] = value
         return cls(**values)
+
+
+def _bytes(what: str, given: int | str) -> int:
+    """Return an amount, which may be 0; ValueError: it is none."""
+    if isinstance(given, str):
+        return 0 if given.strip() == "0" else parse_bytes(given, what)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= BYTES_MAX:
+        raise ValueError(f"{what} must be a number of bytes, up to {BYTES_MAX}, not {given!r}")
+    return given

@@ -43,7 +43,7 @@ def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:
         raise ValueError(f"fractions are numbers from 0 on, one for each part, not {given}")
     if all(hasattr(one, "__index__") for one in given) and sum(given) == count:
         return tuple(map(int, given))
-    exact = [Fraction(one) for one in given]
+    exact = [_exact(one) for one in given]
     whole = sum(exact)
     if abs(float(whole) - 1) > SUM_TOLERANCE:
         raise ValueError(
@@ -56,6 +56,13 @@ def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:
     for part in by_remainder[: count - sum(floors)]:
         floors[part] += 1
     return tuple(floors)
+
+
+def _exact(number: float) -> Fraction:
+    try:
+        return Fraction(number)
+    except TypeError:  # NumPy's float32, and numbers of other libraries
+        return Fraction(float(number))
 
 
 def split_samples(count: int, fractions: Sequence[float], seed: int | None) -> list[I64]:

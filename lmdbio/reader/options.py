@@ -11,7 +11,7 @@ from lmdbio import share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import Check, Order, wanted_samples
 from lmdbio.machine.budget import budget_bytes
-from lmdbio.machine.overrides import Overrides
+from lmdbio.machine.overrides import FIELDS, Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs, Steps
@@ -19,6 +19,7 @@ from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.provenance import Paths, as_given, in_words, name_bytes
 from lmdbio.reader.roots import DataSet
+from lmdbio.system.amounts import whole
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -106,16 +107,16 @@ class ReaderOptions:
         _refuse_start(start, cache, assignment, shuffle, epochs)
         return cls(
             path=as_given(path),
-            batch_size=_integer("batch_size", numbers["batch_size"], 1),
+            batch_size=whole("batch_size", numbers["batch_size"], 1),
             mode=mode,
             assignment=assignment,
             start=start,
             iterations=_optional("iterations", numbers["iterations"], 0),
             shuffle=shuffle,
-            seed=_integer("seed", numbers["seed"], None),
+            seed=whole("seed", numbers["seed"]),
             epochs=epochs,
             cache=cache,
-            slots=_integer("slots", numbers["slots"], 2),
+            slots=whole("slots", numbers["slots"], 2),
             db=name_bytes(db),
             provenance=None if provenance is None else os.fsdecode(provenance),
             check=check,
@@ -124,9 +125,7 @@ class ReaderOptions:
             ranks_per_node=_node_ranks(ranks_per_node),
             memory_bytes_max=budget_bytes(memory_bytes_max),
             memory_given=memory_bytes_max is not None,
-            depth=_optional("depth", numbers["depth"], 1),
-            gap_bytes_max=_optional("gap_bytes_max", numbers["gap_bytes_max"], 0),
-            request_bytes_max=_optional("request_bytes_max", numbers["request_bytes_max"], 1),
+            **_ways(numbers),
         )
 
     def compared(self) -> dict[str, Any]:
@@ -391,26 +390,17 @@ def _node_ranks(given: int | None) -> int | None:
     return _optional("ranks_per_node", emulated, 1)
 
 
+def _ways(numbers: dict[str, Any]) -> dict[str, int | None]:
+    """Return the depth, and sizes of requests and gaps, or as ``Overrides`` raises."""
+    asked = Overrides(None, *(numbers[name] for name in FIELDS[1:]))
+    return {name: getattr(asked, name) for name in FIELDS[1:]}
+
+
 def _start(given: Any) -> int | Steps:
-    """Return where a job starts, or as ``_integer`` raises."""
-    return given if isinstance(given, Steps) else _integer("start", given, None)
-
-
-def _integer(name: str, value: Any, lowest: int | None) -> int:
-    """Return ``value`` as an int.
-
-    Raises:
-        TypeError: it is no integer: numpy's are welcome, booleans and floats are not.
-        ValueError: it is below ``lowest``.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    number = int(value.__index__())
-    if lowest is not None and number < lowest:
-        raise ValueError(f"{name} must be at least {lowest}, not {number}")
-    return number
+    """Return where a job starts, or as ``whole`` raises."""
+    return given if isinstance(given, Steps) else whole("start", given)
 
 
 def _optional(name: str, value: Any, lowest: int) -> int | None:
-    """Return ``value`` as ``_integer`` does, and None as None."""
-    return None if value is None else _integer(name, value, lowest)
+    """Return ``value`` as ``whole`` does, and None as None."""
+    return None if value is None else whole(name, value, lowest)

@@ -1,9 +1,13 @@
-"""amounts: bytes as people write them. Pure."""
+"""amounts: numbers and bytes as people write them. Pure."""
 
 from __future__ import annotations
 
-__all__ = ["parse_bytes"]
+from typing import Any
 
+__all__ = ["BYTES_MAX", "parse_bytes", "whole"]
+
+#: More is no memory, and no file.
+BYTES_MAX = 1 << 60
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -22,4 +26,24 @@ def parse_bytes(text: str, what: str) -> int:
         value = 0
     if value <= 0:
         raise ValueError(f"{what} must be a positive number of bytes (such as 2G), not {text!r}")
+    if value > BYTES_MAX:
+        raise ValueError(f"{what} must be at most {BYTES_MAX} bytes, not {text!r}")
     return value
+
+
+def whole(what: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """Return a whole number as an int.
+
+    Raises:
+        TypeError: it is none: NumPy's are welcome, booleans, floats and text are not; names
+            ``what``.
+        ValueError: it is below ``least`` or above ``most``.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what} must be an integer, not {value!r}")
+    number = int(value.__index__())
+    if most is not None and not (least or 0) <= number <= most:
+        raise ValueError(f"{what} must be from {least or 0} to {most}, not {number}")
+    if least is not None and number < least:
+        raise ValueError(f"{what} must be at least {least}, not {number}")
+    return number

@@ -9,7 +9,9 @@ Method: hypothesis over counts and fractions; a digest written down once.
 from __future__ import annotations
 
 import hashlib
+from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,3 +89,12 @@ def test_another_seed_makes_other_parts_that_chance_would_make() -> None:
     first, second = (split_samples(10_000, [0.5, 0.5], seed)[0] for seed in (1, 2))
     shared = len(np.intersect1d(first, second))
     assert 2300 < shared < 2700
+
+
+@pytest.mark.parametrize(
+    "kind", [float, np.float16, np.float32, np.float64, np.array, Fraction, Decimal]
+)
+def test_fractions_are_numbers_of_any_library(kind: Any) -> None:
+    assert part_sizes(9, [kind(0.5)] * 2) == (5, 4)
+    assert part_sizes(8, [kind(1)]) == (8,)
+    assert part_sizes(8, [np.int64(3), np.uint8(5)]) == (3, 5)
