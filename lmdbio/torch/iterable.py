@@ -27,6 +27,8 @@ __all__ = ["AHEAD", "IterableDataset"]
 AHEAD = 2
 #: Workers that a DataLoader may have.
 WORKERS_MAX = 1024
+#: Bits of an epoch's number.
+EPOCH_BITS = 40
 
 
 class _Shared:
@@ -38,7 +40,8 @@ class _Shared:
 
     #: Of its numbers: where iterations begin; whether ``set_epoch`` said it; how many jumps there
     #: were; of the last iteration, its number of workers, where it began, and whether there was
-    #: one since the last jump; then, of each worker, one more than the epoch that it has ended.
+    #: one since the last jump; then, of each worker, one more than the epoch that it has ended,
+    #: and above ``EPOCH_BITS`` the number of jumps before that.
     EPOCH, USED, SAID, VERSION, WORKERS, BEGUN_EPOCH, BEGUN_USED, HAS_BEGUN, ENDED = range(9)
 
     def __init__(self) -> None:
@@ -55,17 +58,27 @@ class _Shared:
         return bool(self._numbers[self.SAID])
 
     def jump(self, epoch: int, used: int, *, said: bool) -> None:
-        """Have the next iterations begin elsewhere."""
+        """Have the next iterations begin elsewhere.
+
+        Raises:
+            ValueError: there is no room for the epoch's number.
+        """
+        if epoch >= 1 << EPOCH_BITS:
+            raise ValueError(f"epoch {epoch} is none below 2**{EPOCH_BITS}")
         begins = torch.tensor([epoch, used, said, self.version + 1])
-        self._numbers[self.HAS_BEGUN :] = 0
+        self._numbers[self.HAS_BEGUN] = 0
         self._numbers[: self.WORKERS] = begins
+
+    def _mark(self, epoch: int, version: int) -> int:
+        """Return what a worker says that has ended the epoch before; a later one is greater."""
+        return version << EPOCH_BITS | epoch
 
     def next(self) -> tuple[int, int]:
         """Return where the next iteration begins: epoch, samples used."""
         epoch, used = self._numbers[:2].tolist()
         workers = int(self._numbers[self.WORKERS])
         ended = self._numbers[self.ENDED : self.ENDED + workers]
-        reached = int(ended.min()) if workers else 0
+        reached = int(ended.min()) - self._mark(0, self.version) if workers else 0
         return (reached, 0) if reached > epoch else (epoch, used)
 
     def begin(self, epoch: int, used: int, workers: int) -> None:
@@ -73,7 +86,7 @@ class _Shared:
         numbers = self._numbers
         if int(numbers[self.WORKERS]) != workers:
             # Those that come new have ended what the others have.
-            numbers[self.ENDED :].clamp_(min=epoch)
+            numbers[self.ENDED :].clamp_(min=self._mark(epoch, self.version))
             numbers[self.WORKERS] = workers
         numbers[self.BEGUN_EPOCH : self.ENDED] = torch.tensor([epoch, used, 1])
 
@@ -84,8 +97,9 @@ class _Shared:
 
     def end(self, number: int, epoch: int, version: int) -> None:
         """Take notice that a worker makes its last batch of an epoch, which began by a version."""
-        if version == self.version:
-            self._numbers[self.ENDED + number] = epoch + 1
+        # Not over a later mark: workers of an iteration that was left may come late.
+        mark, place = self._mark(epoch + 1, version), self.ENDED + number
+        self._numbers[place] = max(mark, int(self._numbers[place]))
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
@@ -290,7 +304,10 @@ class Iteration(Iterator[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was saved; the data set has its own part of that."""
-        self._ended = self._data._cursor.said if state.get("ended") else None
+        cursor, self._ended = self._data._cursor, None
+        # Where nobody says epochs, an iteration without batches would be an epoch that is lost.
+        if state.get("ended") and cursor.last_said == cursor.epoch - 1:
+            self._ended = cursor.said
 
     def close(self) -> None:
         """Give up what is under way."""

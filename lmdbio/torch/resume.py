@@ -94,6 +94,7 @@ class EpochCursor:
         version: number of jumps so far: iterations from before the last one are no longer those
             that a state speaks of.
         said: number of calls of ``set_epoch`` so far.
+        last_said: the epoch that the last one said; None: there was none.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class EpochCursor:
         self.epoch = self.used = self.version = self.said = 0
         self.batch_size, self.drop_last, self.even = operator.index(batch_size), drop_last, even
         self.ranks, self._holder = ranks, holder
+        self.last_said: int | None = None
         self._is_loaded, self._counted_from = False, 0
         self.begin()  # refuses what is none
 
@@ -158,13 +160,13 @@ class EpochCursor:
     def end(self, number: int) -> None:
         """Take notice that an epoch's last batch was handed out."""
         if number == self.epoch:
-            self.epoch, self.used, self._is_loaded = number + 1, 0, False
+            self.epoch, self.used = number + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, unless it is the one under way.
 
-        Trainers count anew in each process. So, just after a state was loaded, an epoch before
-        the state's is taken for the begin of such a count, which goes on with the state's.
+        Trainers count anew in each process. So, when it is first said after a state was loaded, an
+        epoch that is over is taken for a number of such a count, and counts on from there.
         """
         number = Epoch(self.count, None, operator.index(epoch)).number
         self.said += 1
@@ -172,10 +174,11 @@ class EpochCursor:
             self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
             if self._counted_from:
                 tell(
-                    f"set_epoch({number}) after a state of epoch {self.epoch} was loaded: epochs "
-                    f"are counted on from there ({number} is {self.epoch})"
+                    f"set_epoch({number}) after a state was loaded, and epoch {self.epoch} is "
+                    f"next: epochs are counted on from there ({number} is {self.epoch})"
                 )
         number += self._counted_from
+        self.last_said = number
         if number != self.epoch:
             self.epoch, self.used = number, 0
             self.version += 1
