@@ -48,6 +48,7 @@ from lmdbio._core.cursor import (
     fetcher,
     finder,
 )
+from lmdbio._core.descriptor import Descriptor
 from lmdbio._core.engine import Engine, Ticket
 from lmdbio._core.exchange import (
     ASKING,
@@ -177,6 +178,7 @@ __all__ = [
     "Counters",
     "Cursor",
     "Database",
+    "Descriptor",
     "EXTENT",
     "EmptyKeyError",
     "Engine",

@@ -69,7 +69,7 @@ class CacheFile:
 
     Args:
         path: of the file.
-        fd: open and locked; owned from now on.
+        file: open and locked.
         header: that stands in it, or is to.
         is_new: there was nothing of this state in it.
 
@@ -78,8 +78,8 @@ class CacheFile:
         header: its range is that of ``keep``.
     """
 
-    def __init__(self, path: str, fd: int, header: Header, *, is_new: bool) -> None:
-        self.path, self.header, self._fd, self._is_new = path, header, fd, is_new
+    def __init__(self, path: str, file: _core.Descriptor, header: Header, *, is_new: bool) -> None:
+        self.path, self.header, self._file, self._is_new = path, header, file, is_new
         # A disk may not answer for long: the descriptor's number must not be another file's before
         # the write has ended that uses it.
         self._guard, self._is_written, self._is_over = threading.Lock(), False, False
@@ -88,9 +88,11 @@ class CacheFile:
     def _after_fork(self) -> None:
         # The file and its lock are the parent's: they end with it, whatever the child does.
         self._guard, self._is_written, self._is_over = threading.Lock(), False, True
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
+
+    @property
+    def _fd(self) -> int:
+        return self._file.fd
 
     # --- taking one
 
@@ -142,7 +144,7 @@ class CacheFile:
         None also for what is another user's, or no regular file.
         """
         try:
-            fd = os.open(path, flags | OPEN_FLAGS | os.O_RDWR, 0o644)
+            file = _core.Descriptor(path, flags | OPEN_FLAGS | os.O_RDWR, 0o644)
         except FileExistsError:
             return None
         except OSError:
@@ -150,19 +152,18 @@ class CacheFile:
                 raise
             return None
         try:
-            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-            if not is_file or not lock(fd) or os.fstat(fd).st_nlink == 0:
-                os.close(fd)
+            is_file = stat.S_ISREG(os.fstat(file.fd).st_mode)
+            if not is_file or not lock(file.fd) or os.fstat(file.fd).st_nlink == 0:
                 return None
             if flags & os.O_CREAT:
-                return cls(str(path), fd, Header(source), is_new=True)
+                return cls(str(path), file, Header(source), is_new=True)
             try:
-                return cls(str(path), fd, cls._found(fd, source), is_new=False)
+                return cls(str(path), file, cls._found(file.fd, source), is_new=False)
             except ValueError as error:
                 tell(f"{path}: is filled anew: {error}")
-                return cls(str(path), fd, Header(source), is_new=True)
+                return cls(str(path), file, Header(source), is_new=True)
         except BaseException as error:
-            os.close(fd)
+            file.close()
             if isinstance(error, OSError):
                 error.filename = str(path)
             raise
@@ -335,12 +336,11 @@ class CacheFile:
                 self._close()
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd < 0:
+        if self._fd < 0:
             return
         if self._is_new and self.header.first == self.header.end:
             with contextlib.suppress(OSError):
                 Path(self.path).unlink()
         with contextlib.suppress(OSError):  # a child that C has forked may have it open too
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._file.close()

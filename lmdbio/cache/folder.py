@@ -69,13 +69,10 @@ def find(folder: Path) -> list[Entry]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | OPEN_FLAGS)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+    with _core.Descriptor(path, os.O_RDONLY | OPEN_FLAGS) as file:
+        if not stat.S_ISREG(os.fstat(file.fd).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        yield fd
-    finally:
-        os.close(fd)
+        yield file.fd
 
 
 def _look(path: Path) -> Entry | None:

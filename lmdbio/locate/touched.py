@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from lmdbio import _core
 from lmdbio.remote import is_url
 
 __all__ = ["touching"]
@@ -72,9 +73,5 @@ def _threads() -> int:
 
 def _touch(path: str, beside: Callable[[str], str | os.PathLike[str]] | None) -> None:
     for one in (path,) if beside is None else (path, beside(path)):
-        with contextlib.suppress(OSError):
-            fd = os.open(one, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.pread(fd, BYTES, 0)
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError), _core.Descriptor(one, os.O_RDONLY) as file:
+            os.pread(file.fd, BYTES, 0)

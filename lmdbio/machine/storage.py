@@ -178,11 +178,8 @@ def look_at_folder(folder: str | os.PathLike[str]) -> Storage:
     Raises:
         OSError: there is no such folder.
     """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        ground = _core.look_at(fd)
-    finally:
-        os.close(fd)
+    with _core.Descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as opened:
+        ground = _core.look_at(opened.fd)
     mounted = _mount("", ground.mount_id)
     return Storage(
         file_system=mounted[0] if mounted else FILE_SYSTEMS.get(ground.magic),

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Protocol
 
+from lmdbio import _core
 from lmdbio.errors import ProvenanceError
 from lmdbio.remote import is_url, open_url, redacted
 
@@ -50,10 +51,9 @@ class _Here:
     def __init__(self, path: Path) -> None:
         self.path: Path | str = path
         # Non-blocking, so that a FIFO under this name is refused instead of waited for.
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        status = os.fstat(self._fd)
+        self._file = _core.Descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
+        status = os.fstat(self._file.fd)
         if not stat.S_ISREG(status.st_mode):
-            self.close()
             raise ProvenanceError(f"{path}: is not a regular file")
         self.size = status.st_size
 
@@ -61,7 +61,7 @@ class _Here:
         pieces = []
         while length:
             try:
-                piece = os.pread(self._fd, length, offset)
+                piece = os.pread(self._file.fd, length, offset)
             except OSError as e:
                 told = (
                     f"{os.strerror(e.errno or 0)}: cannot read ({length} bytes at offset {offset})"
@@ -76,9 +76,7 @@ class _Here:
         return b"".join(pieces)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
 
 class _Elsewhere:

@@ -228,10 +228,6 @@ class Provenance:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_contents", None) is not None:
-            self.close()
-
 
 def orders_told(sidecar: str | os.PathLike[str]) -> list[Name]:
     """Return the databases whose records' order a provenance file tells, of whatever state it is.

@@ -96,7 +96,8 @@ class Draft:
         return True
 
     def _open(self, path: Path, flags: int) -> None:
-        self._fds.append(os.open(path, flags | os.O_CLOEXEC, 0o666))
+        # At once: a signal's handler may raise before the line after a call.
+        self._fds.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,), (0o666,)))
 
     def _there(self) -> bool:
         """Whether what is locked still has its name."""

@@ -1,14 +1,15 @@
 """A call of C that opens leaves nothing open, whenever an exception comes.
 
 Goal: no descriptor, thread or memory of an opening stays behind that a signal's handler breaks
-off. Method: Ctrl-C after each instruction of ``_core`` before which Python looks for signals, one
-after the other; and a look at the sources, where a pointer that C hands out lies in a cell.
+off. Method: Ctrl-C after each call, and where a function or a round of a loop begins, one after
+the other; and a look at the sources, where a pointer that C hands out lies in a cell.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import time
 from collections.abc import Callable
@@ -19,11 +20,15 @@ import pytest
 from lmdbio._core._lmdbio import ffi, lib
 
 import lmdbio
-from lmdbio import _core
+from lmdbio import _core, provenance
 from lmdbio._core import owner
+from lmdbio.convert.convert import convert
+from lmdbio.provenance import Provenance, find_sidecar
 from tests.support.interrupts import after, ctrl_c
 
 FOLDER = str(Path(owner.__file__).parent)
+#: What has a descriptor besides.
+FILES = (FOLDER, str(Path(provenance.__file__).parent))
 
 
 @pytest.fixture
@@ -31,8 +36,10 @@ def path(tmp_path: Path) -> str:
     with lmdb.open(str(tmp_path / "a")) as env, env.begin(write=True) as txn:
         for i in range(300):
             txn.put(b"%04d" % i, bytes(300))
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b/data.mdb").write_bytes((tmp_path / "a/data.mdb").read_bytes())
+    for name in ("b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.mdb").write_bytes((tmp_path / "a/data.mdb").read_bytes())
+    convert(tmp_path / "c")
     return str(tmp_path)
 
 
@@ -69,6 +76,8 @@ OPENINGS: dict[str, Callable[[str], object]] = {
     "files as one": lambda path: lmdbio.Records([f"{path}/a", f"{path}/b"]).read([0, 400]),
     "Records": lambda path: lmdbio.Records(f"{path}/a").read([0, 1]),
     "an environment": read_past_the_cache,
+    "a provenance file": lambda path: Provenance.open(find_sidecar(Path(f"{path}/c/data.mdb"))),
+    "a descriptor": lambda path: _core.Descriptor(path, os.O_RDONLY),
     "a thread that copies": lambda _: _core.Copier(),
 }
 
@@ -78,8 +87,8 @@ def test_an_exception_after_any_call_leaves_nothing_open(path: str, opening: str
     OPENINGS[opening](path)  # what a process opens once, it keeps
     before, at, done = in_use(), 0, 1
     while at <= done:
-        at += 1
-        with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c, (FOLDER,)) as counted:
+        at += 1 + done // 300  # of a thousand moments, some
+        with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c, FILES) as counted:
             OPENINGS[opening](path)
         done = counted[0]
         assert goes_down_to(before), f"Ctrl-C number {at} leaves {in_use()} of {before}"

@@ -9,6 +9,7 @@
 /* cdef: skip */
 #ifndef LIO_GLUE_OWNER_H
 #define LIO_GLUE_OWNER_H
+#include <unistd.h>
 /* cdef: resume */
 
 /* Pages that are mapped; none at NULL. */
@@ -18,6 +19,9 @@ typedef struct {
 } lio_mapped_pages;
 
 static void lio_cell_window_unmap(lio_mapped_pages *cell);
+
+/* Of a descriptor; none at -1. */
+static void lio_cell_descriptor_close(int *cell);
 
 /* lio_arrival_close, and empties the cell. */
 static int lio_cell_arrival_end(lio_arrival **cell, int timeout_ms);
@@ -33,6 +37,14 @@ static void lio_cell_window_unmap(lio_mapped_pages *cell)
     if (cell->at != NULL)
         lio_window_unmap(cell->at, cell->size);
     cell->at = NULL;
+}
+
+static void lio_cell_descriptor_close(int *cell)
+{
+    int fd = *cell;
+    *cell = -1;
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 static int lio_cell_arrival_end(lio_arrival **cell, int timeout_ms)
