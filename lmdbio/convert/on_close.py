@@ -25,8 +25,10 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -189,6 +191,16 @@ def _put_before(
     return KeyLog(keys[record] for record in records.tolist())
 
 
+_open: weakref.WeakSet[CollectingEnvironment] = weakref.WeakSet()
+
+
+@atexit.register
+def _warn_of_open() -> None:
+    """Warn as destructors do, which come when what they use may be gone."""
+    for environment in list(_open):
+        environment._warn_of_loss()
+
+
 class CollectingEnvironment:
     """py-lmdb's environment, open for writing, that leaves a provenance file when it is closed.
 
@@ -235,6 +247,7 @@ class CollectingEnvironment:
         self._note = ""
         #: The process that has yet to collect; 0: done.
         self._owner = os.getpid()
+        _open.add(self)
 
     @property
     def provenance_report(self) -> ConvertReport | None:
@@ -297,13 +310,18 @@ class CollectingEnvironment:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
-    def __del__(self) -> None:
-        if getattr(self, "_owner", 0) == os.getpid():
+    def _warn_of_loss(self) -> None:
+        owner, self._owner = self._owner, 0
+        if owner == os.getpid():
             warn(
                 f"{self._data}: was never closed: no provenance file is written",
                 ResourceWarning,
                 source=self,
             )
+
+    def __del__(self) -> None:
+        if getattr(self, "_owner", 0):
+            self._warn_of_loss()
 
 
 class RecordingEnvironment(CollectingEnvironment):

@@ -171,6 +171,10 @@ class Ledger:
             while len(lines) > 1:
                 lines.append(lines.pop() + lines.pop())
 
+    def end(self) -> None:
+        """Follow nothing any more: what is open may outlive what this module uses."""
+        self._open.clear()
+
     def lines(self) -> dict[Facts, Line]:
         """Return the lines up to now."""
         with self._lock:

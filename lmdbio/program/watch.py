@@ -95,6 +95,7 @@ class _Watch:
             self._tell(self._report())
         else:
             self._leave(self._account())
+        self._ledger.end()
 
     def _account(self) -> Account:
         storage_bytes = _storage_bytes()

@@ -15,7 +15,6 @@ raises BufferError and changes nothing.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -55,6 +54,7 @@ def _at_exit() -> None:
     """End every Reader that is still open, when the process or MPI ends."""
     for reader in list(_readers):
         reader._forget(uncaught())
+        reader._closed = True  # in a child, too
 
 
 atexit.register(_at_exit)
@@ -164,9 +164,9 @@ class Reader:
     ) -> None:
         # Before anything else is local: each argument has one name on its way to its check.
         arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
-        self._closed = True  # until it is open
         begun = monotonic_ns()
         self._pid = os.getpid()
+        self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
         check_options = partial(ReaderOptions.checked, **arguments)
@@ -316,7 +316,7 @@ class Reader:
             self._thread.finish()
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # it never was open
+        if not getattr(self, "_closed", True):  # as it is at exit, before what is used here goes
             self._forget(None)
 
     # --- what it did ----------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Pool:
             connection.close()
 
     def __del__(self) -> None:
-        for connection in self._idle:
+        for connection in getattr(self, "_idle", ()):
             connection.close()
 
 

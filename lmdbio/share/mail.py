@@ -362,8 +362,9 @@ class Mail:
         number: of the Reader among those of the communicator; the same on all ranks.
     """
 
+    _closed = True  # until it is open
+
     def __init__(self, comm: Any, mpi: Any, number: int) -> None:
-        self._closed = True  # until it is open
         self._looked_s = 0.0  # when a look was last in vain
         self._number = number
         self._tag = number % (TAGS // TAGS_OF_READER) * TAGS_OF_READER
@@ -377,7 +378,8 @@ class Mail:
         return self._tag + 1, self._tag + 2
 
     def __del__(self) -> None:
-        self.close()
+        if _is_over is False:  # None: the interpreter has taken the module to pieces
+            self.close()
 
     def send(self, to: int, kind: Kind, body: bytes) -> None:
         """Send a letter to the root of job rank ``to``; return at once."""

@@ -27,7 +27,7 @@ from lmdbio.provenance import Provenance, find_sidecar
 from tests.support.interrupts import after, ctrl_c
 
 FOLDER = str(Path(owner.__file__).parent)
-#: What has a descriptor besides.
+#: Rooms that open descriptors besides.
 FILES = (FOLDER, str(Path(provenance.__file__).parent))
 
 
