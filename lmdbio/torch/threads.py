@@ -57,6 +57,7 @@ class Task:
         "_is_done",
         "_job",
         "_result",
+        "_settled",
         "_turn",
         "_under_way",
         "runs_here",
@@ -67,7 +68,8 @@ class Task:
         self._job: Callable[[], Any] | None = job
         self._result: Any = None
         self._error: BaseException | None = None
-        self._turn, self._is_done, self.seconds = Lock(), False, 0.0
+        self._turn, self._settled = Lock(), Lock()
+        self._is_done, self.seconds = False, 0.0
         self.runs_here = False
         self._under_way = Lock()
         self._under_way.acquire()
@@ -77,24 +79,27 @@ class Task:
         job = self._job
         if job is None or not self._turn.acquire(blocking=False):
             return
+        result, failure = None, None
         begun, begun_here = monotonic(), thread_time()
         try:
-            self._result = job()
+            result = job()
         except BaseException as error:
             trace = error.__traceback__
-            self._error = error.with_traceback(None if trace is None else trace.tb_next)
+            failure = error.with_traceback(None if trace is None else trace.tb_next)
             del trace
         del job
-        self.seconds = monotonic() - begun
-        if self.seconds < WAITED_SECONDS:
-            self.seconds = thread_time() - begun_here
-        self._end()
-        # The error's frames know this one, by which the task would know itself, and live on.
-        del self
+        seconds = monotonic() - begun
+        if seconds < WAITED_SECONDS:
+            seconds = thread_time() - begun_here
+        self._end(result, failure, seconds)
+        # The error's frames know this one, by which it would know itself, and live on.
+        del self, result, failure
 
-    def _end(self) -> None:
-        self._job, self._is_done = None, True
-        self._under_way.release()
+    def _end(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
+        if self._settled.acquire(blocking=False):
+            self._result, self._error, self.seconds = result, error, seconds
+            self._job, self._is_done = None, True
+            self._under_way.release()
 
     def wait(self) -> None:
         """Wait until the job is done, or was called off."""
@@ -120,8 +125,11 @@ class Task:
     def cancel(self) -> None:
         """Call the job off if nobody has begun to run it."""
         if self._turn.acquire(blocking=False):
-            self._error = CalledOffError("this loader is closed")
-            self._end()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Have nobody wait for the job any longer, though it goes on."""
+        self._end(None, CalledOffError("this loader is closed"))
 
 
 class _InlineTask:
@@ -156,6 +164,7 @@ class _Crew:
         self.waiting: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._places = Semaphore(count)
+        self._running: set[Task] = set()
 
     def start(self) -> None:
         """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
@@ -165,7 +174,7 @@ class _Crew:
         while self._started < self.count:
             thread = Thread(
                 target=_work,
-                args=(self.waiting, self._owner, self._places),
+                args=(self.waiting, self._owner, self._places, self._running),
                 name="lmdbio-loader",
                 daemon=True,
             )
@@ -199,6 +208,8 @@ class _Crew:
                 thread.join(max(0.0, deadline - monotonic()))
         left = sum(thread.is_alive() for thread in self._threads)
         if left and monotonic() >= deadline:
+            for task in list(self._running):
+                task.abandon()
             tell(
                 f"{left} threads of a loader are left behind: a transform has not returned "
                 f"{CLOSE_SECONDS:g} s after the loader was closed",
@@ -207,14 +218,19 @@ class _Crew:
 
 
 def _work(
-    waiting: SimpleQueue[Task | None], owner: weakref.ref[object], places: Semaphore
+    waiting: SimpleQueue[Task | None],
+    owner: weakref.ref[object],
+    places: Semaphore,
+    running: set[Task],
 ) -> None:
     """Run tasks until None comes, which stays for the other threads."""
     if not places.acquire(blocking=False):
         return
     _thread.owner = owner
     while (task := waiting.get()) is not None:
+        running.add(task)
         task.run()
+        running.discard(task)
         del task  # nothing is kept while this waits
     waiting.put(None)
 
