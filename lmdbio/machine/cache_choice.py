@@ -138,7 +138,10 @@ def order_hint(*, left_records: int, left_bytes: int, request_bytes: int, is_cac
     joined = max(1, -(-left_bytes // request_bytes))
     if single < FEWER * joined or each >= request_bytes - PAGE_BYTES:
         return ""
-    words = 'shuffle="window" and placement=mixed' if is_cached else 'shuffle="window"'
+    words = 'a Reader\'s shuffle="window"'
+    words = (
+        f"{words} and placement=mixed" if is_cached else f"{words} (a Loader's Shuffle.windows)"
+    )
     return (
         f"an epoch reads {left_records:,} records one by one; with {words}, which is another "
         f"order, about {joined:,} request{'s' * (joined > 1)}"

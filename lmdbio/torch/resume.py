@@ -49,10 +49,15 @@ def as_shuffle(given: object) -> Shuffle | None:
         return GLOBAL if given else None
     if isinstance(given, Shuffle):
         return given
-    raise TypeError(
-        f"shuffle is True, False or a Shuffle, not {given!r}: for a Reader's words write "
-        "lmdbio.Shuffle.windows(CHUNK, COUNT), .groups(SIZE) or .runs(LENGTH), in samples"
-    )
+    hint = ""
+    if isinstance(given, str) and given.casefold().startswith(
+        ("group", "window", "run", "global")
+    ):
+        hint = (
+            "; for that word of a Reader's write lmdbio.Shuffle.windows(CHUNK, COUNT), which "
+            "shuffles COUNT parts of CHUNK samples together, .groups(SIZE) or .runs(LENGTH)"
+        )
+    raise TypeError(f"shuffle is True, False or a Shuffle, not {given!r}{hint}")
 
 
 def _name(shuffle: Shuffle | None) -> bool | str:

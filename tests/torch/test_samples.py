@@ -1,4 +1,4 @@
-"""What transforms draw, what is said of those that fail, and how soon their threads end.
+"""Transforms: their draws, their errors, and how soon their threads end.
 
 Goal: a sample is augmented alike in each run, by whatever thread, worker or rank, and nothing
 outside of transforms is changed by that; an exception names the record; broken samples can be
@@ -80,7 +80,7 @@ def drawing(data: bytes) -> tuple[Any, ...]:
 
 
 def drawn(batches: Any) -> dict[int, tuple[Any, ...]]:
-    """What each sample of an epoch drew."""
+    """Each sample of an epoch, with its draws."""
     return {sample[0]: tuple(sample) for batch in batches for sample in batch}
 
 
