@@ -358,6 +358,10 @@ class Loader(torch.utils.data.DataLoader[Any]):
         self.close()
 
 
+# Lightning looks for it in a loader that one of its hooks made, before it asks for the rest.
+setattr(Loader, "__dataset", None)
+
+
 class ReaderLoader:
     """Batches of samples out of a Reader's shared window, decoded ahead.
 

@@ -232,8 +232,9 @@ def _count(source: object) -> int:
             f"BatchSampler is given a {type(source).__name__}, and it takes the data set: it "
             "shuffles and shares samples among ranks by itself. A trainer that makes loaders anew "
             "must leave this one as it is: write Trainer(use_distributed_sampler=False) in "
-            "Lightning, setup_dataloaders(..., use_distributed_sampler=False) in Fabric, or "
-            "use lmdbio.torch.Loader"
+            "Lightning, setup_dataloaders(..., use_distributed_sampler=False) in Fabric, or fit "
+            "with lmdbio.torch.Loader; for what Lightning makes anew in any case (predict, "
+            "overfit_batches) write DataLoader(lmdbio.torch.Dataset(...), batch_size=...)"
         )
     if isinstance(source, (str, bytes)):
         raise TypeError("the data set, or how many samples it has; not a path")
