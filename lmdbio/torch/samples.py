@@ -34,6 +34,8 @@ Errors = str | Callable[[Exception], object]
 Make = Callable[[Iterator[Any], Indexed], Iterator[Any]]
 #: Seconds that samples may take between two looks at whether the loader was closed.
 LOOK_SECONDS = 0.05
+#: Samples between two looks, at most: transforms may become slow.
+STRIDE_MAX = 64
 #: Samples of a batch that a note names.
 NAMED_MAX = 3
 #: Stands in where nothing says what draws follow from, and generators are the process's.
@@ -258,7 +260,7 @@ def _next_stride(stride: int, seconds: float) -> int:
     """Return how many samples are made before the next look, after a stride that took so long."""
     if seconds > LOOK_SECONDS:
         return max(1, stride // 2)
-    return stride * 2 if seconds < LOOK_SECONDS / 4 and stride < 2**20 else stride
+    return min(stride * 2, STRIDE_MAX) if seconds < LOOK_SECONDS / 4 else stride
 
 
 class _ReadError(Exception):
