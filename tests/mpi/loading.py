@@ -167,6 +167,21 @@ def later_epochs_read_nothing(path: str) -> None:
         COMM.barrier()
 
 
+def a_look_of_one_rank_is_no_epoch(path: str) -> None:
+    """It begins the epoch again with the batches that it has seen, and nobody waits for others."""
+    words = {"batch_size": 4, "shuffle": True, "collate_fn": list, "transform": bytes}
+    plain = Loader(path, rank=COMM.rank, ranks=COMM.size, threads=1, **words)
+    with plain, Loader(path, comm=COMM, cache="memory=1G", **words) as loader:
+        for looks in (1, 3):
+            if COMM.rank == 0:
+                begun = iter(loader)
+                for _ in range(looks):
+                    next(begun)
+                begun.close()
+            assert list(loader) == list(plain)
+        COMM.barrier()
+
+
 def is_refused(path: str) -> None:
     """By name, on all ranks alike; and an older iteration that goes on says why it cannot."""
     for wrong, why in (
@@ -291,6 +306,7 @@ def main() -> None:
             assert all(clear(entry) for entry in find(Path(folder)))
         COMM.barrier()
     later_epochs_read_nothing(SETS[0])
+    a_look_of_one_rank_is_no_epoch(SETS[0])
     is_refused(SETS[0])
     for moment in range(4):
         ctrl_c_loses_no_batch(SETS[0], moment)
