@@ -31,6 +31,7 @@ __all__ = [
     "IncompatibleError",
     "InvalidError",
     "MissingExtraError",
+    "MovedError",
     "NotReadonlyWarning",
     "PeerError",
     "ProvenanceError",
@@ -42,6 +43,7 @@ __all__ = [
     "from_status",
     "keep_raised",
     "lmdb_error",
+    "moved_error",
 ]
 
 
@@ -55,6 +57,10 @@ class ProvenanceError(Error):
 
 class StaleError(ProvenanceError):
     """A sound provenance file that does not describe this state of this database."""
+
+
+class MovedError(Error):
+    """Writers have committed past the state that is read: its pages may be another's by now."""
 
 
 class PeerError(Error):
@@ -103,6 +109,7 @@ _LMDB_ERRORS: dict[int, tuple[type[Error], int]] = {
     CORRUPT: (CorruptedError, MDB_CORRUPTED),
     SIDECAR: (ProvenanceError, 0),
     UNSUPPORTED: (IncompatibleError, MDB_INCOMPATIBLE),
+    CHANGED: (MovedError, 0),
 }
 
 
@@ -216,6 +223,13 @@ def lmdb_error(what: str, code: int = 0) -> Error:
     reason = _STRERROR.get(code) or (os.strerror(code) if code else "Successful return: 0")
     error = _KINDS.get(code, Error)(f"{what}: {reason}" if code else what)
     return _as_lmdb(error, what, code, reason)
+
+
+def moved_error(what: str) -> MovedError:
+    """Return the error for a state that is gone, with py-lmdb's attributes."""
+    error = MovedError(what)
+    _as_lmdb(error, what, 0, "Successful return: 0")
+    return error
 
 
 def closed_error() -> Error:

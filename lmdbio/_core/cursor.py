@@ -48,6 +48,10 @@ class Move(IntEnum):
     BOTH_RANGE = 16
 
 
+#: Codes of pages that contradict the format, end beyond the file, or are of no kind that is read.
+AT_ODDS = (lib.LIO_ERR_CORRUPT, lib.LIO_ERR_SHORT, lib.LIO_ERR_UNSUPPORTED)
+
+
 class UnplacedError(Exception):
     """The move needs a cursor that stands somewhere."""
 
@@ -155,28 +159,37 @@ class Snapshot:
             doubt: something was read that the engine has not counted.
 
         Raises:
-            Error: a writer may have overwritten it.
+            MovedError: a writer may have overwritten it.
         """
         if doubt:
             lib.lio_snapshot_doubt(self._c)
         if not lib.lio_snapshot_intact(self._c, self._pages.pointer, True):
             self.verify()
 
+    def judge(self) -> None:
+        """Asks the same as ``verify`` of a read that failed; says nothing where it cannot."""
+        try:
+            self.verify()
+        except errors.MovedError:
+            raise
+        except (OSError, errors.Error):  # what the read said is what is to be told
+            pass
+
     def verify(self) -> None:
         """Asks both meta pages whether what was read up to now belongs to the snapshot.
 
         Raises:
-            Error: a writer may have overwritten it.
+            MovedError: a writer may have overwritten it.
         """
         txnid = int(self._c.txnid)
         newest, is_there = look(self._pages.engine, self._meta)
         if newest <= txnid + 1 and not (is_there and newest >= txnid):
-            raise errors.lmdb_error(
+            raise errors.moved_error(
                 f"{self._pages.engine.path}: snapshot {txnid} is gone: another file, of "
                 f"transaction {newest}, was written over it; begin a new transaction"
             )
         if newest > txnid + 1:
-            raise errors.lmdb_error(
+            raise errors.moved_error(
                 f"{self._pages.engine.path}: snapshot {txnid} is no longer protected: "
                 f"transaction {newest} may have overwritten its pages; begin a new transaction"
                 + (" (or open with lock=True)" if self._pages.engine.remote_file is None else "")
@@ -312,7 +325,7 @@ class Failed:
     """Raises the exception of a failed search.
 
     Args:
-        snapshot: asked first when pages contradict the format: they may be another's by now.
+        snapshot: asked first where pages are at odds with the format: they may be another's.
         status: names the file, for messages.
         call: LMDB's name for the search, for messages.
     """
@@ -327,8 +340,8 @@ class Failed:
     ) -> None:
         if code == lib.LIO_ERR_ARGUMENT:  # an empty key
             raise errors.lmdb_error(self._call, errors.MDB_BAD_VALSIZE)
-        if code == lib.LIO_ERR_CORRUPT and not self._snapshot.pointer.is_held:
-            self._snapshot.verify()
+        if code in AT_ODDS and not self._snapshot.pointer.is_held:
+            self._snapshot.judge()
         told = reason.decode("utf-8", "replace")
         raise self._status.exception_of(code, sys_errno, offset, wanted, got, told)
 

@@ -22,6 +22,7 @@ from lmdbio.doctor.facts import Facts, ProvenanceFacts
 from lmdbio.doctor.finding import Finding, Severity
 from lmdbio.doctor.judge import Diagnosis, diagnose
 from lmdbio.locate.glance import glancing
+from lmdbio.locate.open_database import settled
 from lmdbio.provenance import find_sidecar
 
 #: Of the provenance files of several files the first that is found tells what is to be done.
@@ -55,9 +56,12 @@ def doctor(
     """
     files = list(map(Path, files_of(paths)))
     path = Path(largest(files)) if len(files) > 1 else paths[0]
-    with glancing(path, name) as glance:
-        facts = collect(glance, path, sidecar)
-        data = glance.path
+
+    def look() -> tuple[Facts, str]:
+        with glancing(path, name) as glance:
+            return collect(glance, path, sidecar), glance.path
+
+    facts, data = settled(str(path), look)
     if len(files) > 1:
         facts = with_others(facts, files, sidecar)
         data = f"{data}, the largest of {len(files):,} files"

@@ -41,7 +41,7 @@ from lmdbio.doctor.facts import (
     SampleFacts,
     TunedFacts,
 )
-from lmdbio.errors import Error, IncompatibleError
+from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.patterns import describe_keys, key_forms
 from lmdbio.inside.summary import count_kinds
@@ -79,15 +79,19 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
         sidecar: the provenance file, where the user named one.
 
     Raises:
+        MovedError: writers commit while it is looked at.
         OSError, Error: the data file cannot be read.
     """
     engine = glance.engine
-    under = storage.look(engine, thorough=True)
     data, sample = data_facts(glance, engine), SampleFacts()
     try:
         sample = sample_facts(glance)
+    except MovedError:
+        raise
     except (lmdb.Error, OSError) as error:
         data = replace(data, damage=one_line(error))
+    glance.guard()
+    under = storage.look(engine, thorough=True)
     return Facts(
         path=str(path),
         name="" if glance.name is None else show_key(glance.name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,32 @@ from lmdbio.cli.layout import layout_facts
 from lmdbio.cli.output import one_line
 from lmdbio.errors import ProvenanceError, ShortReadError, StaleError
 from lmdbio.locate.file_end import refuse_cut
+from lmdbio.locate.open_database import guard_state, judged
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import shown
 
-__all__ = ["cut_reason", "list_databases", "sidecar_status"]
+__all__ = ["cut_reason", "judging", "list_databases", "sidecar_status"]
 
 #: Databases inside the main one are named if that means reading at most so many leaves.
 LEAVES_MAX = 1024
 #: Names of the hints that differ, as a deep check tells people.
 HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inode"}
+
+
+@contextlib.contextmanager
+def judging(engine: Engine) -> Iterator[Meta]:
+    """Yield the newest state of a file, of which the body tells facts.
+
+    Raises:
+        MovedError: a writer came between, so that none of them counts.
+    """
+    meta = _core.read_meta(engine)
+    with judged(engine, meta):
+        yield meta
+        guard_state(engine, meta)
 
 
 def cut_reason(engine: Engine, meta: Meta) -> str | None:

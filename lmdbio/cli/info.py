@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.each_file import files_of, paths_argument
-from lmdbio.cli.file_facts import cut_reason, list_databases, sidecar_status
+from lmdbio.cli.file_facts import cut_reason, judging, list_databases, sidecar_status
 from lmdbio.cli.info_set import library_facts, library_line, tell_set
 from lmdbio.cli.layout import layout_text
 from lmdbio.cli.output import (
@@ -33,6 +34,7 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
+from lmdbio.locate.open_database import settled
 from lmdbio.machine import storage
 from lmdbio.remote import shown
 
@@ -83,8 +85,18 @@ def info(
         tell_set(files, sidecar, folder, as_json)
         return
     data = provenance.find_data(files[0])
-    with _core.open_data(data) as engine:
-        meta = _core.read_meta(engine)
+    found = settled(str(data), partial(_look, data, sidecar))
+    if folder is not None:
+        found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
+    if as_json:
+        print_json(found)
+    else:
+        print_info(found)
+
+
+def _look(data: Path | str, sidecar: Path | str | None) -> dict[str, Any]:
+    """Return all facts of one file."""
+    with _core.open_data(data) as engine, judging(engine) as meta:
         found: dict[str, Any] = {
             "data": shown(data),
             "file_bytes": engine.size(),
@@ -100,13 +112,7 @@ def info(
         }
         has_sidecar = found["sidecar"]["status"] == "good"
         choice = found["choices"]["stream"]
-        found |= advice(meta, engine.size(), under, has_sidecar=has_sidecar, choice=choice)
-    if folder is not None:
-        found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
-    if as_json:
-        print_json(found)
-    else:
-        print_info(found)
+        return found | advice(meta, engine.size(), under, has_sidecar=has_sidecar, choice=choice)
 
 
 def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:

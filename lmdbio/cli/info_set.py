@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.each_file import Name
-from lmdbio.cli.file_facts import cut_reason, list_databases, sidecar_status
+from lmdbio.cli.file_facts import cut_reason, judging, list_databases, sidecar_status
 from lmdbio.cli.output import EXPECTED, bar, one_line, plural, print_facts, print_json, size
 from lmdbio.inside.keytext import show_key
+from lmdbio.locate.open_database import settled
 from lmdbio.locate.survey import open_database
 from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
@@ -74,7 +76,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     ):
         for number, file in enumerate(files):
             try:
-                each.append(_file_facts(file, sidecar))
+                each.append(settled(os.fspath(file), partial(_file_facts, file, sidecar)))
                 sound.append(os.fspath(file))
             except EXPECTED as error:
                 each.append({"data": shown(file), "error": one_line(error)})
@@ -105,8 +107,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
 def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of one file."""
     data = provenance.find_data(file)
-    with _core.open_data(data) as engine:
-        meta = _core.read_meta(engine)
+    with _core.open_data(data) as engine, judging(engine) as meta:
         databases = list_databases(engine, meta, LEAVES_MAX)
         return {
             "data": shown(data),

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
-from lmdbio.errors import CorruptedError, Error, ProvenanceError, ShortReadError, StaleError
+from lmdbio.errors import CorruptedError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.locate.file_end import extents_end, refuse_cut, refuse_end
+from lmdbio.locate.open_database import guard_state, judged, settled
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.provenance import (
     Name,
@@ -50,6 +51,7 @@ from lmdbio.remote import is_url, redacted
 __all__ = ["VerifyReport", "verify"]
 
 _P_OVERFLOW = 0x04  # enum lio_page_flag (csrc/format.h)
+VERIFIED = "was committed to while it was verified ({}): verify it when its writer rests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +119,31 @@ def verify(
     began = time.monotonic()
     data = find_data(path, subdir)
     place = find_sidecar(data, provenance)
-    sidecar: Path | str | None = place
-    with contextlib.ExitStack() as stack:
-        reader = stack.enter_context(_core.open_data(data, engine, depth))
-        meta = _core.read_meta(reader)
-        opened = None
-        with contextlib.suppress(*_absent(place, provenance)):
-            opened = stack.enter_context(Provenance.open(place))
-        if opened is None:
-            sidecar = None
-        else:
-            opened.attach(LeafReader(reader, meta.layout))
-            _check_facts(reader, meta, opened)
-        verifier = _Verifier(reader, meta, opened, progress)
-        try:
-            verifier.run()
-        except (CorruptedError, ProvenanceError) as e:
-            newest = _core.newest_txnid(reader, meta.layout)
-            if newest == meta.txnid:
-                if isinstance(e, ShortReadError):
+
+    def walk_all() -> VerifyReport:
+        sidecar: Path | str | None = place
+        with contextlib.ExitStack() as stack:
+            reader = stack.enter_context(_core.open_data(data, engine, depth))
+            meta = _core.read_meta(reader)
+            opened = None
+            with contextlib.suppress(*_absent(place, provenance)):
+                opened = stack.enter_context(Provenance.open(place))
+            if opened is None:
+                sidecar = None
+            else:
+                opened.attach(LeafReader(reader, meta.layout))
+                _check_facts(reader, meta, opened)
+            verifier = _Verifier(reader, meta, opened, progress)
+            with judged(reader, meta):
+                try:
+                    verifier.run()
+                except ShortReadError:
                     refuse_cut(reader, meta)
-                raise
-            raise Error(
-                f"{data}: was committed to while it was verified (transaction {meta.txnid} "
-                f"became {newest}): verify it when its writer rests"
-            ) from e
-        return verifier.report(data, sidecar, time.monotonic() - began)
+                    raise
+                guard_state(reader, meta)
+            return verifier.report(data, sidecar, time.monotonic() - began)
+
+    return settled(os.fspath(data), walk_all, VERIFIED)
 
 
 def _absent(

@@ -51,8 +51,8 @@ from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.shown import Shown
-from lmdbio.dropin.transaction import Transaction, begin
-from lmdbio.errors import lmdb_error
+from lmdbio.dropin.transaction import Transaction, begin, in_own
+from lmdbio.errors import MovedError, lmdb_error
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger
@@ -240,14 +240,16 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
             if type(txn) is not Transaction:
                 raise TypeError("invalid type")
             return self._handles.open(self, key, txn, create)
-        with self.begin() as own:
-            return self._handles.open(self, key, own, create)
+        try:
+            with self.begin() as own:
+                return self._handles.open(self, key, own, create)
+        except MovedError:  # a writer came between: again, and not for ever
+            return in_own(self, lambda own: self._handles.open(self, key, own, create))
 
     def dbs(self, txn: Transaction | None = None) -> list[bytes]:
         """Return the names of the named databases, as far as ``max_dbs`` goes."""
         if txn is None:
-            with self.begin() as own:
-                return self.dbs(own)
+            return in_own(self, self.dbs)
         if type(txn) is not Transaction:
             raise TypeError("invalid type")
         env: Any = txn._env  # whose names they are, as for py-lmdb

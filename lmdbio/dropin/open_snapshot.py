@@ -16,7 +16,6 @@ from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
     MDB_NOTFOUND,
-    CorruptedError,
     lmdb_error,
 )
 from lmdbio.locate.key_index import KeyIndex
@@ -88,6 +87,9 @@ class OpenSnapshot:
             holds = cursor.holds_database()
         except _core.EmptyKeyError:
             raise lmdb_error("mdb_dbi_open", MDB_BAD_VALSIZE) from None
+        except Exception:
+            verify()  # a page of another state is no damage
+            raise
         finally:
             cursor.close()
         verify()
@@ -108,7 +110,7 @@ class OpenSnapshot:
             engine = self.pages.engine
             try:
                 counted = number_keys(engine, self.meta, record, name)
-            except CorruptedError:
+            except Exception:
                 self.doubt()  # a page of another state is no damage
                 raise
             self.doubt()

@@ -162,6 +162,7 @@ class Position(_core.Stands):
                 return False
             raise lmdb_error("mdb_cursor_get", errno.EINVAL) from None
         except _core.NoDuplicatesError:
+            self._txn._verify()
             self._failed = False
             raise lmdb_error("mdb_cursor_get", MDB_INCOMPATIBLE) from None
         except _core.EmptyKeyError:

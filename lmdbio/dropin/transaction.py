@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import as_optional_bytes
@@ -14,13 +14,16 @@ from lmdbio.dropin.database import _Database, stat_of
 from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import closed_error, lmdb_error
 from lmdbio.locate.key_index import KeyIndex
+from lmdbio.locate.open_database import settled
 from lmdbio.observe import tracing
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.reading.direct_path import DirectPath
 
-__all__ = ["Transaction", "begin"]
+__all__ = ["Transaction", "begin", "in_own"]
+
+Made = TypeVar("Made")
 
 
 class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
@@ -316,3 +319,13 @@ def begin(
     txn: Transaction = object.__new__(Transaction)  # Transaction() would ask whose env it is
     txn._start(env, db, parent, write, buffers)
     return txn
+
+
+def in_own(env: Any, step: Callable[[Transaction], Made]) -> Made:
+    """Return what a step gives in a transaction of its own; in a newer one, where that is gone."""
+
+    def run() -> Made:
+        with env.begin() as txn:
+            return step(txn)
+
+    return settled(env._path, run)

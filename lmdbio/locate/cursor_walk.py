@@ -31,7 +31,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, IncompatibleError
 from lmdbio.locate.named import refuse_headers
-from lmdbio.locate.open_database import OpenDatabase, opening
+from lmdbio.locate.open_database import OpenDatabase, judge, opening, settled
 from lmdbio.planning.schedule import Run, Schedule
 from lmdbio.provenance import Paths, data_files, in_words, name_bytes
 
@@ -95,7 +95,12 @@ class CursorWalk(OpenDatabase):
         """Walk past records without telling where they lie; arguments as for ``extents``."""
         while count:
             step = self._step(count)
-            self._came(step, _core.skip_records(self._cursor, step))
+            try:
+                made = _core.skip_records(self._cursor, step)
+            except Exception as error:
+                judge(self._pages, self.meta, error)
+                raise
+            self._came(step, made)
             count -= step
             alive()
 
@@ -103,7 +108,11 @@ class CursorWalk(OpenDatabase):
         done = 0
         while done < len(into):
             step = self._step(len(into) - done)
-            found = _core.walk_records(self._cursor, step)
+            try:
+                found = _core.walk_records(self._cursor, step)
+            except Exception as error:
+                judge(self._pages, self.meta, error)
+                raise
             self._came(step, len(found))
             into[done : done + step] = found
             done += step
@@ -164,12 +173,16 @@ def open_cursor_walk(path: Paths, *, db: bytes | str | None = None) -> CursorWal
         )
     data = files[0]
     name = name_bytes(db)
-    with opening(data, name, "mmap") as (pages, meta, found):
-        refuse_headers(pages, meta, name, found)
-        cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
-        return CursorWalk(
-            pages.path, name, meta, found.entries, pages, pages.size(), found, cursor
-        )
+
+    def begin() -> CursorWalk:
+        with opening(data, name, "mmap") as (pages, meta, found):
+            refuse_headers(pages, meta, name, found)
+            cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
+            return CursorWalk(
+                pages.path, name, meta, found.entries, pages, pages.size(), found, cursor
+            )
+
+    return settled(data, begin)
 
 
 # --- one cursor for many roots -----------------------------------------------------------

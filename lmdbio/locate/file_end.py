@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lmdbio import _core
 from lmdbio.errors import ShortReadError, cut_error
+from lmdbio.locate.open_database import judged
 from lmdbio.provenance import values
 
 __all__ = ["extents_end", "refuse_cut", "refuse_end"]
@@ -41,11 +42,12 @@ def refuse_cut(pages: _core.Engine, meta: _core.Meta) -> None:
     size = pages.size()
     if size >= (meta.last_pgno + 1) * meta.layout.page_size:
         return
-    try:
-        needed = _needed_bytes(pages, meta)
-    except ShortReadError as e:
-        raise cut_error(pages.path, size, e) from e
-    refuse_end(pages.path, size, needed)
+    with judged(pages, meta):
+        try:
+            needed = _needed_bytes(pages, meta)
+        except ShortReadError as e:
+            raise cut_error(pages.path, size, e) from e
+        refuse_end(pages.path, size, needed)
 
 
 def _needed_bytes(pages: _core.Engine, meta: _core.Meta) -> int:

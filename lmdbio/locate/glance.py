@@ -24,7 +24,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
-from lmdbio.locate.open_database import guard_state, opening
+from lmdbio.locate.open_database import guard_state, judge, opening, settled
 from lmdbio.provenance import find_data, name_bytes
 from lmdbio.provenance.values import DUPSORT
 
@@ -137,7 +137,8 @@ class Glance:
         """
         with self._cursor() as cursor:
             wanted = min(number, self.db.entries)  # which C can count
-            skipped = _core.skip_records(cursor, wanted) if number else 0
+            with self._guarded():
+                skipped = _core.skip_records(cursor, wanted) if number else 0
             if skipped < number or not self._move(cursor, Move.NEXT if number else Move.FIRST):
                 raise IndexError(f"{self.path}: record {number} of {self.db.entries}")
             return self._seen(cursor)
@@ -302,16 +303,16 @@ class Glance:
         """Ask, after a read, whether it was of this state: another's page is no damage."""
         try:
             yield
-        except CorruptedError:
             self.guard()
+        except Exception as error:
+            judge(self.engine, self.meta, error)
             raise
-        self.guard()
 
     def guard(self) -> None:
         """Make sure that what was read up to now belonged to the state that was opened.
 
         Raises:
-            Error: the file has moved on.
+            MovedError: the file has moved on.
         """
         guard_state(self.engine, self.meta)
 
@@ -328,7 +329,12 @@ def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Ite
         OSError, Error: the file or its metas cannot be read.
         LookupError: no such named database.
     """
-    name = name_bytes(db)
-    with opening(os.fspath(find_data(path)), name, "pread") as file:
-        with file.pages:
-            yield Glance(file.pages, file.meta, file.database, name)
+    name, data = name_bytes(db), os.fspath(find_data(path))
+
+    def begin() -> Glance:
+        with opening(data, name, "pread") as file:
+            return Glance(file.pages, file.meta, file.database, name)
+
+    glance = settled(data, begin)
+    with glance.engine:
+        yield glance

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.key_index import Ranges
+from lmdbio.locate.open_database import settled
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
 from lmdbio.locate.touched import touching
@@ -55,25 +57,20 @@ def join_indexes(
         IncompatibleError: the samples of one are of another layout than those of another.
     """
     found, tables = Survey(paths), []
-    meta: _core.Meta | None = None
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    for index in _opened(paths, open_index, beside):
+    for index, table in _opened(paths, partial(_located, open_index), beside):
         with index:
             layouts.add(index)
-            table = index.run(0, index.count).copy()
-            index.guard()
             table["offset"] += np.uint64(found.add(index, index.count))
             tables.append(table)
-            meta = index.meta if meta is None else meta
             ways.add(index.locate)
             reason = reason or index.reason
-    assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,
         db=db,
-        meta=meta,
+        meta=found.meta,
         count=int(found.counts.sum()),
         locate="provenance" if ways == {"provenance"} else "scan",
         reason=reason,
@@ -91,11 +88,31 @@ def join_indexes(
     )
 
 
+#: An open file, and where its records lie.
+_Located = tuple[RecordIndex, _core.Extents]
+
+
+def _located(open_index: Callable[[str], RecordIndex], path: str) -> _Located:
+    """Open a file, and find all of its records in the state that it has."""
+
+    def find() -> _Located:
+        index = open_index(path)
+        try:
+            table = index.run(0, index.count).copy()
+            index.guard()
+        except BaseException:
+            index.close()
+            raise
+        return index, table
+
+    return settled(path, find)
+
+
 def _opened(
     paths: Sequence[str],
-    open_index: Callable[[str], RecordIndex],
+    open_index: Callable[[str], _Located],
     beside: Callable[[str], str | os.PathLike[str]] | None,
-) -> Iterator[RecordIndex]:
+) -> Iterator[_Located]:
     """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
     if not is_url(paths[0]):
         with touching(paths, beside) as opened:
@@ -104,7 +121,7 @@ def _opened(
                 opened()
         return
     with ThreadPoolExecutor(OPENING_MAX, "lmdbio opening") as threads:
-        begun: deque[Future[RecordIndex]] = deque()
+        begun: deque[Future[_Located]] = deque()
         try:
             for at in range(len(paths)):
                 for path in paths[at + len(begun) : at + OPENING_MAX]:
@@ -115,7 +132,7 @@ def _opened(
                 one.cancel()
             for one in begun:
                 if not one.cancelled() and one.exception() is None:
-                    one.result().close()
+                    one.result()[0].close()
 
 
 class _Layouts:

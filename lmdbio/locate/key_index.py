@@ -214,7 +214,7 @@ class KeyIndex:
         """Asks, after reads, whether they were of this state: another's page is no damage."""
         try:
             yield
-        except CorruptedError:
+        except Exception:
             self._guard()
             raise
         self._guard()
@@ -226,6 +226,7 @@ class KeyIndex:
 
     def _found(self) -> _Leaves:
         if self._leaves is None:
-            self._leaves = _Leaves.of(self._make_leaves())
-            self._guard()
+            with self._guarded():
+                leaves = _Leaves.of(self._make_leaves())
+            self._leaves = leaves
         return self._leaves

@@ -7,6 +7,7 @@ auto         the former if it holds, else the latter, with a warning that says w
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.locate.key_index import Groups, KeyIndex
 from lmdbio.locate.named import refuse_headers
-from lmdbio.locate.open_database import OpenFile, guard_state, opening
+from lmdbio.locate.open_database import OpenFile, guard_state, opening, settled
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
 from lmdbio.provenance import (
@@ -132,23 +133,32 @@ def _open_one(
     samples: Wanted | None,
 ) -> RecordIndex:
     """Open a database of one data file; arguments as for ``open_record_index``."""
-    with opening(data, name, "pread") as file:
-        found, reason = None, "scan was asked for"
-        if locate != "scan":
-            is_demanded = locate == "provenance"
-            found, reason = _open_provenance(
-                file, name, provenance, check, is_demanded=is_demanded, vouched=vouched
-            )
-        if locate == "scan":
-            refuse_headers(file.pages, file.meta, name, file.database)
-        if found is None and order == "insertion":
-            _refuse_lost_order(data, name, provenance)
-        try:
-            return _make_index(file, name, found, reason, order, samples)
-        except BaseException:
+    is_demanded, refused = locate == "provenance", None
+
+    def begin() -> RecordIndex:
+        nonlocal refused
+        with opening(data, name, "pread") as file, contextlib.ExitStack() as failing:
+            found, why = None, None
+            if locate == "scan":
+                refuse_headers(file.pages, file.meta, name, file.database)
+            else:
+                found, why = _open_provenance(
+                    file, name, provenance, check, is_demanded=is_demanded, vouched=vouched
+                )
+            if why is not None and refused is None:  # the first try tells it for all
+                refused = why
+                refused.tell()
             if found is not None:
-                found.close()
-            raise
+                failing.callback(found.close)
+            elif order == "insertion":
+                _refuse_lost_order(data, name, provenance)
+            reason = "" if found is not None else "scan was asked for"
+            reason = reason if why is None else why.reason
+            index = _make_index(file, name, found, reason, order, samples)
+            failing.pop_all()
+        return index
+
+    return settled(data, begin)
 
 
 def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order) -> Wanted | None:
@@ -221,6 +231,7 @@ def _make_index(
     )
     if samples is not None:
         chosen = samples.records(keys, put_order)
+    if samples is not None or walked is not None:
         guard_state(pages, meta)
     return RecordIndex(
         path=pages.path,
@@ -274,9 +285,11 @@ def number_keys(
     many = bool(db.flags & DUPSORT)
     with engine.again("pread", depth=32) as pages:
         file = OpenFile(pages, meta, db)
-        provenance, _ = _open_provenance(
+        provenance, refused = _open_provenance(
             file, name, None, "fast", is_demanded=False, for_records=False
         )
+        if refused is not None:
+            refused.tell()
         if provenance is None:
             walked = walk_tree(pages, meta, db, keys=True)
             groups = Groups(walked.each_key) if many else None
@@ -292,6 +305,26 @@ def number_keys(
             return NumberedKeys(section.keys, leaves, groups)
 
 
+class _Refused(NamedTuple):
+    """Why a provenance file is not used.
+
+    Attributes:
+        reason: a sentence.
+        is_usual: there is none, which most databases have not, and nobody named one.
+    """
+
+    reason: str
+    is_usual: bool
+
+    def tell(self) -> None:
+        """Tell it, and that the tree is walked instead."""
+        told = f"{self.reason}; the tree is walked instead"
+        if self.is_usual:  # which is worth no warning
+            tell(told)
+        else:
+            warn(told)
+
+
 # --- the provenance file ------------------------------------------------------------------
 
 
@@ -304,14 +337,14 @@ def _open_provenance(
     is_demanded: bool,
     for_records: bool = True,
     vouched: bytes | None = None,
-) -> tuple[Provenance | None, str]:
+) -> tuple[Provenance | None, _Refused | None]:
     """Open the provenance file, checked and with a section for the database.
 
     Args:
         for_records: the entries of a main database are to be read, so they must be records.
 
     Returns:
-        It, and "". None, and why not, where there is none that holds and it is not demanded.
+        It; or None, and why not, where there is none that holds and it is not demanded.
     """
     pages, meta, database = file
     path = find_sidecar(pages.location, place)
@@ -342,14 +375,8 @@ def _open_provenance(
             if isinstance(e, ProvenanceError | PermissionError) and not is_missing:
                 raise
             raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
-        told = f"{reason}; the tree is walked instead"
-        # Most databases have none, which is worth no warning unless its place was named.
-        if is_missing and place is None:
-            tell(told)
-        else:
-            warn(told)
-        return None, reason
-    return found, ""
+        return None, _Refused(reason, is_missing and place is None)
+    return found, None
 
 
 def _text(error: BaseException) -> str:

@@ -1,30 +1,50 @@
 """Hold one database of one file, open, in the state that it was opened in.
 
     open  ->  meta (transaction S)  ->  reads  ->  guard: still S, or S + 1?
+      |                                               |
+      +---- again, within bounds (settled) ---- no ---+
 
 Invariants:
   - the pages of a state stay as they are until the second commit after it (LMDB reuses freed
     pages no sooner), so what was read is good if the file has not moved past S + 1 by then;
-  - reading pages alone holds no reader slot: the caller calls ``guard`` after each batch of reads.
+  - reading pages alone holds no reader slot: the caller calls ``guard`` after each batch of reads;
+  - that a state is damaged, or lacks a name, is said after such a look, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lmdbio import _core
-from lmdbio.errors import CorruptedError, Error, ShortReadError
+from lmdbio.errors import Error, MovedError, ShortReadError, moved_error
+from lmdbio.remote import shown
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
     from lmdbio.locate.survey import Survey
 
-__all__ = ["Guarding", "OpenDatabase", "OpenFile", "guard_state", "opening"]
+__all__ = [
+    "Guarding",
+    "OpenDatabase",
+    "OpenFile",
+    "guard_state",
+    "judge",
+    "judged",
+    "opening",
+    "settled",
+]
 
 AnyOpen = TypeVar("AnyOpen", bound="OpenDatabase")
+Made = TypeVar("Made")
+
+#: An opening during which a writer commits is made again: so often, and so long, at most.
+TRIES_MAX, TRYING_SECONDS = 32, 1.0
+OPENED = "was committed to while it was opened ({}); open it again"
 
 #: Of the mapping out of which guarding copies the meta pages: the first piece of the file, and
 #: some for pages that are looked at in between (csrc/engine_mapped.h).
@@ -120,9 +140,13 @@ class OpenDatabase:
         though it has not, for then another one was written over it.
 
         Raises:
-            Error: the file has moved on.
+            MovedError: the file has moved on.
         """
         guard_state(self._pages, self.meta)
+
+    def judged(self) -> contextlib.AbstractContextManager[None]:
+        """Call what a body of reads fails by a commit, where that came meanwhile (``judged``)."""
+        return judged(self._pages, self.meta)
 
     def begin_guard(self) -> Guarding:
         """Begin to make sure of the same, without waiting for it."""
@@ -181,33 +205,77 @@ class OpenFile(NamedTuple):
 
 @contextlib.contextmanager
 def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
-    """Open a data file, and close it if the body fails.
-
-    Damage that the body meets is called a commit where there was one meanwhile: pages of an older
-    state may be overwritten, and look damaged then.
+    """Open a data file, and close it if the body fails, which is ``judged``.
 
     Raises:
         OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
         LookupError: no such named database.
     """
     pages = _core.open_data(data, engine, depth=32)
-    meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)
-        found = meta.main_db if name is None else _core.find_database(pages, meta, name)
-        yield OpenFile(pages, meta, found)
-    except CorruptedError as e:
-        newest = 0 if meta is None else _newest_or_zero(pages, meta)
-        pages.close()
-        if meta is None or newest <= meta.txnid + 1:
-            raise
-        raise Error(
-            f"{pages.path}: was committed to while its tree was walked (transaction {meta.txnid} "
-            f"became {newest}); open it again"
-        ) from e
+        with judged(pages, meta):
+            found = meta.main_db
+            if name is not None:
+                found = _core.find_database(pages, meta, name)
+                guard_state(pages, meta)
+            yield OpenFile(pages, meta, found)
     except BaseException:
         pages.close()
         raise
+
+
+@contextlib.contextmanager
+def judged(pages: _core.Engine, meta: _core.Meta) -> Iterator[None]:
+    """Call what the body fails by a commit, where that came meanwhile (``judge``)."""
+    try:
+        yield
+    except Exception as error:
+        judge(pages, meta, error)
+        raise
+
+
+def judge(pages: _core.Engine, meta: _core.Meta, error: Exception) -> None:
+    """Return where an error of reading a state is what it says, and no commit's.
+
+    Pages of a state that is gone may say anything: that they are damaged, that there is no such
+    name, that a layout is another one.
+
+    Raises:
+        MovedError: the file has moved on; the error is its cause.
+    """
+    if isinstance(error, MovedError):
+        return
+    try:
+        guard_state(pages, meta)
+    except MovedError as moved:
+        raise moved from error
+    except (OSError, Error):  # such as a file that is no LMDB file any more
+        return
+
+
+def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
+    """Return what is made of the newest state of a file; try again where a writer came between.
+
+    Args:
+        path: of the file, for the message.
+        make: opens it, leaves nothing open where it fails, and raises ``MovedError`` then.
+        told: the message, of how often.
+
+    Raises:
+        MovedError: a writer came between each time.
+    """
+    end, tries = time.monotonic() + TRYING_SECONDS, 0
+    while True:
+        tries += 1
+        try:
+            return make()
+        except MovedError as error:
+            if tries < TRIES_MAX and time.monotonic() < end:
+                tell(f"{shown(path)}: was committed to while it was opened, and is opened again")
+                continue
+            often = "once" if tries == 1 else f"{tries} times"
+            raise moved_error(f"{shown(path)}: {told.format(often)}") from error
 
 
 class Guarding:
@@ -237,7 +305,7 @@ def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
     """Make sure that the file has not moved past the transaction after ``meta``'s.
 
     Raises:
-        Error: it has, or ``meta`` is no more in it.
+        MovedError: it has, or ``meta`` is no more in it.
     """
     _judge(pages, meta, _core.look(pages, meta))
 
@@ -245,14 +313,7 @@ def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
 def _judge(pages: _core.Engine, meta: _core.Meta, looked: tuple[int, bool]) -> None:
     now, is_there = looked
     if not (is_there and meta.txnid <= now <= meta.txnid + 1):
-        raise Error(
+        raise moved_error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
             f"{now} now); open it again; where it has provenance, run lmdbio convert again"
         )
-
-
-def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:
-    try:
-        return _core.newest_txnid(pages, meta.layout)
-    except (OSError, Error):
-        return 0

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.errors import moved_error
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.survey import open_database
 from lmdbio.provenance import Paths
@@ -51,12 +52,15 @@ def open_shared_extents(
 
     Raises:
         OSError, Error, LookupError: as for ``open_record_index``.
-        ValueError: the database has another number of records.
+        MovedError: the database has another number of records now.
     """
     found = open_database(path, db=db)
     if len(table) != found.count and not (some and len(table) < found.count):
         found.close()
-        raise ValueError(f"{found.path}: {found.count} records, and {len(table)} extents")
+        raise moved_error(
+            f"{found.path}: was committed to while it was opened: {found.count} records, and "
+            f"{len(table)} extents were found before; open it again"
+        )
     return SharedExtents(
         found.path,
         found.db,

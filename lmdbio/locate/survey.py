@@ -10,13 +10,14 @@ import hashlib
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
+from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening, settled
 from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files, name_bytes
 from lmdbio.remote import shown
@@ -38,9 +39,12 @@ class Survey:
         paths: of the data files.
 
     Attributes:
+        meta: the state of the first file.
         counts: records of each file that was added, int64.
         used_bytes: of all files together, as one.
     """
+
+    meta: _core.Meta
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = paths
@@ -55,6 +59,8 @@ class Survey:
         number, base = len(self._identities), self.used_bytes
         meta, identity = file.meta, file.pages.identity()
         assert identity is not None
+        if number == 0:
+            self.meta = meta
         layout = meta.layout
         at = meta.slot * layout.page_size + layout.header_size
         size = min((meta.last_pgno + 1) * layout.page_size, file.pages.size())
@@ -138,11 +144,15 @@ def survey(paths: Sequence[str], db: bytes | None) -> Survey:
         OSError, Error, LookupError: as ``open_record_index``, for one of them.
     """
     found = Survey(paths)
+
+    def look(path: str) -> None:
+        with opening(path, db, "pread") as file:
+            found.add(file, file.database.entries)
+            file.pages.close()
+
     with touching(paths) as opened:
         for path in paths:
-            with opening(path, db, "pread") as file:
-                found.add(file, file.database.entries)
-                file.pages.close()
+            settled(path, partial(look, path))
             opened()
     return found
 
@@ -159,11 +169,14 @@ def open_database(path: Paths, *, db: bytes | str | None = None) -> OpenDatabase
     """
     files = data_files(path)
     name = name_bytes(db)
-    with opening(files[0], name, "pread") as (pages, meta, found):
-        if len(files) == 1:
-            return OpenDatabase(files[0], name, meta, found.entries, pages, pages.size())
-        pages.close()
+    if len(files) == 1:
+        return settled(files[0], partial(_open_one, files[0], name))
     seen = survey(files, name)
     joined = seen.open()
-    count = int(seen.counts.sum())
-    return OpenDatabase(joined.path, name, meta, count, joined, joined.size(), survey=seen)
+    count, size = int(seen.counts.sum()), joined.size()
+    return OpenDatabase(joined.path, name, seen.meta, count, joined, size, survey=seen)
+
+
+def _open_one(path: str, name: bytes | None) -> OpenDatabase:
+    with opening(path, name, "pread") as (pages, meta, found):
+        return OpenDatabase(path, name, meta, found.entries, pages, pages.size())

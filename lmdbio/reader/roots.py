@@ -439,15 +439,15 @@ def _agree(job: Job, seen: Sequence[DataSetFacts | None], opened: Sequence[RootS
 
 def _compare(first: DataSetFacts, rank: int, one: DataSetFacts) -> None:
     """Raise ValueError or Error where a root sees another data set than the first one."""
-    if one.count != first.count:
-        raise ValueError(
-            "the data set's number of records differs between roots: "
-            f"{first.count} in {first.path} by rank 0, {one.count} in {one.path} by rank {rank}"
-        )
     if one.txnid != first.txnid and one.identity.is_same_inode(first.identity):
         raise Error(
             f"{one.path}: was written to while the Reader was made: rank 0 saw transaction "
             f"{first.txnid}, rank {rank} saw {one.txnid}"
+        )
+    if one.count != first.count:
+        raise ValueError(
+            "the data set's number of records differs between roots: "
+            f"{first.count} in {first.path} by rank 0, {one.count} in {one.path} by rank {rank}"
         )
     both = one.digest is not None and first.digest is not None
     for what, mine, theirs in (

@@ -38,10 +38,11 @@ def records_card(index: RecordIndex, name: str) -> str:
         SIDE, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
     )
     extents = index.extents(chosen)
-    cards = [
-        _record(index, int(number), int(offset), int(length), maker)
-        for number, (offset, length) in zip(chosen, extents.tolist(), strict=True)
-    ]
+    with index.judged():
+        cards = [
+            _record(index, int(number), int(offset), int(length), maker)
+            for number, (offset, length) in zip(chosen, extents.tolist(), strict=True)
+        ]
     index.guard()
     titles = dict.fromkeys(card.title for card in cards)
     facts = [(f"record{'s' * (count != 1)}", f"{count:,}"), ("", size_text(index.used_bytes))]

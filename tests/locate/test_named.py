@@ -114,5 +114,5 @@ def test_pages_of_another_state_decide_nothing(
 
     monkeypatch.setattr(_core, "leaf_databases", late)
     for locate in ("auto", "scan"):
-        with pytest.raises(lmdbio.Error, match="changed while it was read"):
+        with pytest.raises(lmdbio.Error, match="was committed to while it was opened"):
             lmdbio.Records(path, locate=locate)

@@ -21,6 +21,7 @@ from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, ProvenanceError, StaleError
+from lmdbio.locate import open_database
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.freshness import CheckReport, DeepCheck
 from lmdbio.system import file_identity
@@ -349,19 +350,25 @@ def test_verify_notices_a_damaged_sidecar(pair):
         verify(data)
 
 
-def test_verify_tells_a_writer_from_damage(pair, monkeypatch):
+@pytest.mark.parametrize("rests", [True, False])
+def test_verify_tells_a_writer_from_damage(pair, monkeypatch, rests):
+    """It tries again, a few times."""
     data, sidecar = pair
     sidecar.unlink()
+    monkeypatch.setattr(open_database, "TRIES_MAX", 3)
     committed = []
 
     def commit(done, total, stage):
         # Twice, so that the pages of the state being verified are overwritten.
         for i in range(6):
-            if len(committed) < 6:
+            if not rests or len(committed) < 6:
                 committed.append(time.time())
                 make(data, [3000 + i] * 300)
 
-    with pytest.raises(lmdb.Error, match="when its writer rests"):
+    if rests:
+        assert verify(data, progress=commit).records == 400
+        return
+    with pytest.raises(lmdb.Error, match=r"\(3 times\): verify it when its writer rests"):
         verify(data, progress=commit)
 
 

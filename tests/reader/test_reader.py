@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -379,6 +380,19 @@ def test_a_file_that_moves_on_while_it_is_read_is_refused(tmp_path: Path) -> Non
                     txn.put(b"more", b"x" * 3000)
         with pytest.raises(Error, match="changed while it was read"):
             drain_some(rdr, 10)
+
+
+def test_roots_that_see_a_file_before_and_after_a_commit_say_so(tmp_path: Path) -> None:
+    """Also where it has other records then: it is one file, and no two data sets."""
+    path = write(tmp_path / "db", [b"value"] * 20)
+    identity = FileIdentity.of((path / "data.mdb").stat())
+    first = roots.DataSetFacts(str(path), identity, 1, 1, 20)
+    later = replace(first, meta=2, txnid=2, count=21)
+    with pytest.raises(Error, match="was written to while the Reader was made"):
+        roots._compare(first, 1, later)
+    copied = replace(later, identity=replace(identity, ino=identity.ino + 1))
+    with pytest.raises(ValueError, match="number of records differs between roots"):
+        roots._compare(first, 1, copied)
 
 
 def test_auto_reads_by_the_sidecar_where_there_is_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import lmdb
 import pytest
 
 from lmdbio import _core
+from lmdbio.errors import MovedError
 from tests.support import TESTS
 
 WRITERS = TESTS / "writers"
@@ -57,6 +59,70 @@ def test_a_meta_page_is_not_torn_by_the_commit_that_writes_it(tmp_path: Path) ->
             writer.kill()
     print(f"{looks} looks, {len(seen)} transactions seen")
     assert len(seen) > 1000
+
+
+class HalfWritten:
+    """A file, elsewhere, whose first answers show meta pages that a writer is in the middle of.
+
+    Args:
+        content: of the file.
+        halves: the metas of the first answers; of the last of them, all others.
+    """
+
+    url = name = "half"
+    validator, keeps_state = "", False
+
+    def __init__(self, content: bytes, halves: list[bytes]) -> None:
+        self._content, self._halves, self.size = content, halves, len(content)
+        self.answers = 0
+
+    def read_into(self, offset: int, into: memoryview, is_given_up: object) -> int:
+        half = self._halves[min(self.answers, len(self._halves) - 1)]
+        self.answers += 1
+        whole = half + self._content[len(half) :]
+        into[:] = whole[offset : offset + len(into)]
+        return 1
+
+    def close(self) -> None: ...
+
+
+def metas(data: Path, last_pgno: int | None = None, txnid: int | None = None) -> bytes:
+    """Both meta pages, with another last page, or transaction, in the newer one."""
+    found = bytearray(data.read_bytes()[: 2 * 4096])
+    with _core.Engine(data) as engine:
+        at = _core.read_meta(engine).slot * 4096 + 16
+    if last_pgno is not None:
+        struct.pack_into("<Q", found, at + 120, last_pgno)
+    if txnid is not None:
+        struct.pack_into("<Q", found, at + 128, txnid)
+    return bytes(found)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    data = tmp_path / "data.mdb"
+    with lmdb.open(str(data), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+        txn.put(b"key", b"value")
+    return data
+
+
+def test_a_meta_page_that_is_half_written_is_no_damage(small: Path) -> None:
+    """The last page of before, and the root of after, which lies behind it."""
+    half, whole = metas(small, last_pgno=1), small.read_bytes()
+    file = HalfWritten(whole, [half, whole[:8192]])
+    with _core.Engine.remote(file, 1) as engine:
+        assert _core.read_meta(engine).main_db.entries == 1
+    for_good = HalfWritten(whole, [half])
+    with _core.Engine.remote(for_good, 1) as engine, pytest.raises(lmdb.CorruptedError):
+        _core.read_meta(engine)
+    assert for_good.answers <= 4  # by the first page size and by the largest, twice each
+
+
+def test_meta_pages_that_never_agree_are_a_writer_s(small: Path) -> None:
+    several = [metas(small, txnid=number) for number in range(2, 5000)]
+    file = HalfWritten(small.read_bytes(), several)
+    with _core.Engine.remote(file, 1) as engine, pytest.raises(MovedError, match="open it again"):
+        _core.read_meta(engine)
 
 
 # --- the soak, and whether it would notice ---------------------------------------------------

@@ -32,7 +32,7 @@ from lmdbio.locate.glance import glancing
 DOCUMENTED = (
     "is no longer protected: transaction",
     "changed while it was read (transaction",
-    "was committed to while its tree was walked",
+    "was committed to while it was opened",
     "was committed to during each of",
     "does not describe this state of",
 )
