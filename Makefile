@@ -30,6 +30,7 @@ FUZZ_CALLS ?= 1000000
 SOAK_COUNT ?= 10000
 REMOTE_PLANS ?= 1000
 WRITERS_READS ?= 1000000
+WRITERS_SECONDS ?= 60
 REPLAY_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
@@ -118,8 +119,9 @@ soak: $(VENV)/.dev  ## let the system fail, at every surface (SOAK_COUNT=n); som
 remote: $(VENV)/.dev  ## read from a server that fails by REMOTE_PLANS=n random plans; some minutes
 	$(BIN)/python -m tests.remote.fault_plans --count $(REMOTE_PLANS)
 
-writers: $(VENV)/.dev  ## read beside processes that commit (WRITERS_READS=n); a minute or two
+writers: $(VENV)/.dev  ## read and open beside commits (WRITERS_READS=n, WRITERS_SECONDS=n); minutes
 	$(BIN)/python tests/writers/run.py --reads $(WRITERS_READS)
+	$(BIN)/python tests/writers/run.py --opening --seconds $(WRITERS_SECONDS)
 
 endurance: $(VENV)/.dev  ## open and close Readers and end jobs, under each MPI (ENDURANCE_CYCLES=n)
 	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES)

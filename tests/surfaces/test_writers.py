@@ -140,6 +140,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType, Modu
 pytestmark = pytest.mark.filterwarnings("ignore:.*the tree is walked instead")
 
 LAST = 45  # with a named database
+SURFACES = ("open lock", "open no lock", "Records", "Reader")
 
 
 @pytest.fixture(params=[1, 3])
@@ -211,9 +212,11 @@ def test_one_wrong_record_is_noticed(wrong: str, parts, quiet) -> None:
     assert sum(count.wrong for count in reader.counts.values()) >= len(reader.breaches) > 0
 
 
-def test_a_short_run_beside_writers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_short_run_beside_writers(opens: bool, tmp_path: Path) -> None:
     figures, seed = tmp_path / "figures.json", str(int(time.time()) // 86400)
     asked = ["--reads", "30000", "--seconds", "6", "--seed", seed, "--json", str(figures)]
+    asked += ["--opening", "--processes", "1"] * opens
     done = subprocess.run(
         [sys.executable, str(WRITERS / "run.py"), *asked],
         capture_output=True,
@@ -224,8 +227,8 @@ def test_a_short_run_beside_writers(tmp_path: Path) -> None:
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-4000:]
     told = json.loads(figures.read_text())
-    assert told["sums"]["right"] > 2000 and told["sums"]["commits"] > 20
+    assert told["sums"]["right"] > (100 if opens else 2000) and told["sums"]["commits"] > 20
     assert (told["sums"]["wrong"], told["breaches"]) == (0, [])
-    for surface in ("open lock", "open no lock", "Records", "Reader"):
+    for surface in ("open lock", "open no lock", "Records") if opens else SURFACES:
         some = [one for name, one in told["surfaces"].items() if f" {surface}" in name]
         assert sum(one["sessions"] for one in some), surface

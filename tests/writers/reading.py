@@ -8,6 +8,7 @@ not there against ``world``. An error is documented, or a breach.
 
 from __future__ import annotations
 
+import abc
 import itertools
 import random
 import re
@@ -35,6 +36,8 @@ DOCUMENTED = (
     "was committed to while it was opened",
     "was committed to during each of",
     "does not describe this state of",
+    "was written to since it was opened",
+    "was committed to while it was verified",
 )
 OPEN_ENGINES = ("auto", "pread", "direct", "uring", "mmap")
 RECORDS_ENGINES = (*OPEN_ENGINES, "staged")
@@ -125,7 +128,7 @@ def main_items(txnid: int, start: int) -> Iterator[tuple[bytes, bytes | None]]:
 class Session:
     """Counts reads of one surface, each held against the world."""
 
-    def __init__(self, reading: Reading, surface: str) -> None:
+    def __init__(self, reading: Drawn, surface: str) -> None:
         self.rng, self.folder = reading.rng, reading.folder
         self.progress, self.count = reading.progress, reading.count_of(surface)
         self.surface = surface
@@ -418,39 +421,32 @@ class Glanced(Session):
 # --- all of them -------------------------------------------------------------------------
 
 
-class Reading:
-    """One thread's sessions, drawn by chance.
+class Drawn(abc.ABC):
+    """One thread's sessions, drawn by chance, and what became of them.
 
-    Args:
-        folder: of the environment.
-        mine: a folder for this thread's provenance files.
-        engines: those that this machine has.
+    Attributes:
+        counts: of each surface.
+        breaches: what was wrong, the first ones.
     """
 
-    def __init__(self, folder: Path, mine: Path, seed: int, engines: tuple[str, ...]) -> None:
-        self.folder, self.rng = folder, random.Random(seed)
-        self.progress, self.counts = Progress(folder), {}
-        self.breaches: list[str] = []
-        self._sidecar, self._engines = mine / "data.prov", engines
-        self._envs: dict[tuple[bool, str], Any] = {}
+    folder: Path
+    rng: random.Random
+    progress: Progress
 
-    counts: dict[str, Count]
+    def __init__(self) -> None:
+        self.counts: dict[str, Count] = {}
+        self.breaches: list[str] = []
 
     def count_of(self, surface: str) -> Count:
         return self.counts.setdefault(surface, Count())
 
-    def engine(self, known: tuple[str, ...]) -> str:
-        return self.rng.choice([name for name in known if name in self._engines])
+    @abc.abstractmethod
+    def draw(self) -> tuple[str, Callable[[], None]]:
+        """Return a session, and the surface that it is of."""
 
     def turn(self) -> None:
         """One session."""
-        draw = self.rng.random()
-        ways = (
-            *((0.52, self._transaction), (0.76, self._records), (0.88, self._reader)),
-            (0.94, self._glance),
-        )
-        way = next((way for below, way in ways if draw < below), self._convert)
-        surface, work = way()
+        surface, work = self.draw()
         try:
             work()
         except Wrong as error:
@@ -465,6 +461,37 @@ class Reading:
     def _breach(self, text: str) -> None:
         if len(self.breaches) < BREACHES_MAX:
             self.breaches.append(text)
+
+    def close(self) -> None:
+        """Close what is open."""
+        return
+
+
+class Reading(Drawn):
+    """One thread's reads.
+
+    Args:
+        folder: of the environment.
+        mine: a folder for this thread's provenance files.
+        engines: those that this machine has.
+    """
+
+    def __init__(self, folder: Path, mine: Path, seed: int, engines: tuple[str, ...]) -> None:
+        super().__init__()
+        self.folder, self.rng, self.progress = folder, random.Random(seed), Progress(folder)
+        self._sidecar, self._engines = mine / "data.prov", engines
+        self._envs: dict[tuple[bool, str], Any] = {}
+
+    def engine(self, known: tuple[str, ...]) -> str:
+        return self.rng.choice([name for name in known if name in self._engines])
+
+    def draw(self) -> tuple[str, Callable[[], None]]:
+        draw = self.rng.random()
+        ways = (
+            *((0.52, self._transaction), (0.76, self._records), (0.88, self._reader)),
+            (0.94, self._glance),
+        )
+        return next((way for below, way in ways if draw < below), self._convert)()
 
     def _transaction(self) -> tuple[str, Callable[[], None]]:
         lock, engine = self.rng.random() < 0.5, self.engine(OPEN_ENGINES)

@@ -1,13 +1,16 @@
 """Reads a database while a writer commits to it, and judges every byte.
 
     python tests/writers/run.py [--reads N] [--seconds T] [--seed S] [--format V] [--json FILE]
+                                [--opening]
 
 One writer for each data format (writer.py) commits, updates, deletes, grows, aborts, and makes and
 drops named databases, in storms and in calm; what its database holds after each transaction is
 known (world.py). Processes of several threads read beside it (reading.py): ``lmdbio.open`` with
 and without reader slots, ``Records``, ``Reader`` and ``convert``, by every engine, in short and in
 long transactions. Every value, and every key that is not there, is held against the snapshot that
-it was read from, and that against what the writer had committed at that moment.
+it was read from, and that against what the writer had committed at that moment. With ``--opening``
+the writers never pause, and readers open named databases again and again (opening.py), which are
+there at all times.
 
 Ends with 1 when anything was wrong; when a transaction with a slot was refused; when an error was
 none of those that the documents name; when a process died or hung.
@@ -141,9 +144,8 @@ def run_format(asked: argparse.Namespace, version: int, folder: Path, number: in
     data.mkdir()
     lines: queue.Queue[Any] = asked.lines
     seed = asked.seed * 1000 + number * 100
-    writer = Child(
-        f"writer v{version}", [str(HERE / "writer.py"), str(data), str(version), str(seed)], lines
-    )
+    command = [str(HERE / "writer.py"), str(data), str(version), str(seed)]
+    writer = Child(f"writer v{version}", command + ["small"] * asked.opening, lines)
     while not (data / "progress").exists() or not any((data / "progress").read_bytes()[:8]):
         if writer.process.poll() is not None:
             break
@@ -154,6 +156,7 @@ def run_format(asked: argparse.Namespace, version: int, folder: Path, number: in
         told = [str(HERE / "worker.py"), str(data), str(folder / f"own-{version}-{process}")]
         told += ["--seed", str(seed + 1 + process), "--threads", str(asked.threads)]
         told += ["--reads", str(-(-asked.reads // readers)), "--seconds", str(asked.seconds)]
+        told += ["--opening"] * asked.opening
         children.append(Child(f"readers v{version}", told, lines))
     return children
 
@@ -249,15 +252,17 @@ def print_soak(soak: Soak) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--reads", type=int, default=1_000_000, help="values in all (1000000)")
+    parser.add_argument("--reads", type=int, help="values in all (1000000; --opening: any)")
     parser.add_argument("--seconds", type=float, default=900.0, help="at most (900)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="random seed")
     parser.add_argument("--format", type=int, action="append", choices=FORMATS, help="(both)")
     parser.add_argument("--processes", type=int, default=2, help="that read, per format (2)")
     parser.add_argument("--threads", type=int, default=2, help="of each process (2)")
+    parser.add_argument("--opening", action="store_true", help="open and close, at full speed")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     asked = parser.parse_args()
     asked.format = asked.format or list(FORMATS)
+    asked.reads = asked.reads or (10**12 if asked.opening else 1_000_000)
     began = time.monotonic()
     print(f"seed {asked.seed}, {asked.reads} reads", flush=True)
     with tempfile.TemporaryDirectory(prefix="lmdbio-writers-") as name:

@@ -1,6 +1,6 @@
 """Several threads of one process that read beside the writer; counts go out as lines of JSON.
 
-python worker.py FOLDER MINE --seed S --reads N --seconds T --threads K
+python worker.py FOLDER MINE --seed S --reads N --seconds T --threads K [--opening]
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 import warnings
 from pathlib import Path
 
-from reading import RECORDS_ENGINES, Count, Reading
+from opening import Opening
+from reading import RECORDS_ENGINES, Count, Drawn, Reading
 
 import lmdbio
 from lmdbio.errors import IncompatibleError
@@ -48,7 +49,7 @@ def told(counts: dict[str, Count]) -> dict[str, dict[str, object]]:
     }
 
 
-def say(threads: list[Reading], **more: object) -> None:
+def say(threads: list[Drawn], **more: object) -> None:
     counts = [told(reading.counts) for reading in threads]
     breaches = [text for reading in threads for text in reading.breaches]
     print(json.dumps({"counts": counts, "breaches": breaches, **more}), flush=True)
@@ -62,15 +63,17 @@ def main() -> None:
     parser.add_argument("--reads", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--opening", action="store_true", help="the small environment")
     asked = parser.parse_args()
     os.environ["XDG_CACHE_HOME"] = str(asked.mine / "cache")
     warnings.simplefilter("ignore")  # a provenance file that is passed over says so
     known = engines(asked.folder)
-    readings = []
+    kind = Opening if asked.opening else Reading
+    readings: list[Drawn] = []
     for number in range(asked.threads):
         own = asked.mine / str(number)
         own.mkdir(parents=True)
-        readings.append(Reading(asked.folder, own, asked.seed * 101 + number, known))
+        readings.append(kind(asked.folder, own, asked.seed * 101 + number, known))
     end = time.monotonic() + asked.seconds
 
     def done() -> bool:
@@ -79,7 +82,7 @@ def main() -> None:
 
     finished = threading.Event()
 
-    def go(reading: Reading) -> None:
+    def go(reading: Drawn) -> None:
         try:
             while not finished.is_set():
                 reading.turn()

@@ -1,10 +1,11 @@
 """The writer of the soak: commits, updates, deletes, grows, aborts, makes and drops databases.
 
-    python writer.py FOLDER FORMAT SEED
+    python writer.py FOLDER FORMAT SEED [small]
 
 Transaction T leaves what ``world`` says of it. Before each commit its number goes into the file
 ``progress`` as the one that may be seen from now on, and after it as the one that must be. Ends
-when its standard input does, and then says how many it has committed.
+when its standard input does, and then says how many it has committed. ``small``: it commits to the
+environment of ``small.py`` instead, as fast as it can.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import small
 import world
 
 #: Of the address space, which is all that it costs.
@@ -62,7 +64,7 @@ class Progress:
 def open_world(folder: Path, version: int) -> Any:
     more = {"lib_version": 1} if version == 3 else {}
     return lmdb.open(
-        str(folder), map_size=MAP_BYTES, max_dbs=8, sync=False, metasync=False, **more
+        str(folder), map_size=MAP_BYTES, max_dbs=200, sync=False, metasync=False, **more
     )
 
 
@@ -122,11 +124,22 @@ def read_whole(folder: Path, version: int, txnid: int) -> None:
         assert {name.rstrip(b"\0") for name in items} == extras
 
 
+def until_told() -> threading.Event:
+    """Return an event that comes when standard input ends."""
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    return ended
+
+
+def refuse_growth(env: Any) -> None:
+    if env.info()["last_pgno"] * 4096 > FILE_BYTES_MAX:
+        raise SystemExit(f"the file has grown beyond {FILE_BYTES_MAX} bytes")
+
+
 def run(folder: Path, version: int, seed: int) -> int:
     """Writes until standard input ends; how many were committed."""
     rng, progress, txnid = random.Random(seed), Progress(folder, create=True), 0
-    ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    ended = until_told()
     with open_world(folder, version) as env:
         while not ended.is_set():
             # Storms, in which nobody without a slot can read for long, and calmer times.
@@ -142,11 +155,30 @@ def run(folder: Path, version: int, seed: int) -> int:
                     print("ready", flush=True)
                 if pause:
                     time.sleep(pause)
-            if env.info()["last_pgno"] * 4096 > FILE_BYTES_MAX:
-                raise SystemExit(f"the file has grown beyond {FILE_BYTES_MAX} bytes")
+            refuse_growth(env)
     read_whole(folder, version, txnid)
     return txnid
 
 
+def run_small(folder: Path, version: int) -> int:
+    """Writes the small environment without a pause, until standard input ends."""
+    progress, txnid, ended = Progress(folder, create=True), 0, until_told()
+    with open_world(folder, version) as env:
+        while not ended.is_set():
+            txnid += 1
+            progress.begin(txnid)
+            small.commit(env, txnid)
+            progress.end(txnid)
+            if txnid % 1000 == 0:
+                refuse_growth(env)
+        for name in small.NAMES:
+            with env.begin(db=env.open_db(name, create=False)) as txn:
+                assert list(txn.cursor()) == small.items(name, txnid), name
+    return txnid
+
+
 if __name__ == "__main__":
-    print(f"committed {run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))}", flush=True)
+    folder, version = Path(sys.argv[1]), int(sys.argv[2])
+    is_small = sys.argv[4:] == ["small"]
+    count = run_small(folder, version) if is_small else run(folder, version, int(sys.argv[3]))
+    print(f"committed {count}", flush=True)
