@@ -103,7 +103,10 @@ def history_facts(history: _core.History | None) -> dict[str, Any] | None:
 
 
 def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, Any]:
-    """Whether a reader would use the provenance file at ``path``; hashes nothing."""
+    """Whether a reader would use the provenance file at ``path``.
+
+    All of that file is read, and nothing of the data.
+    """
     found: dict[str, Any] = {"path": shown(path), "status": "absent", "reason": "no such file"}
     try:
         with Provenance.open(path) as opened:
@@ -121,6 +124,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, An
                 }
                 for section in opened.sections
             ]
+            opened.check_blocks()
             found["deep_check"] = deep = freshness.deep_check(engine, opened)
             if deep.due:
                 differ = ", ".join(HINTS.get(reason, reason) for reason in deep.reasons)
@@ -133,7 +137,9 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, An
     except StaleError as error:
         found |= {"status": "stale", "reason": str(error)}
     except ProvenanceError as error:
-        found |= {"status": "damaged", "reason": str(error)}
+        # The kernel's errors are wrapped where a file could be opened, and then not be read.
+        status = "unreadable" if isinstance(error.__cause__, OSError) else "damaged"
+        found |= {"status": status, "reason": str(error)}
     except OSError as error:
         found |= {"status": "unreadable", "reason": one_line(error)}
     return found

@@ -80,7 +80,7 @@ def join_indexes(
         _order=None,
         _table=np.concatenate(tables),
         _provenance=None,
-        _section=None,
+        _told=None,
         entries=int(found.counts.sum()),
         columns=layouts.columns,
         layout=layouts.name,

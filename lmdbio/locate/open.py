@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.locate.key_index import Groups, KeyIndex
+from lmdbio.locate.key_index import Groups
 from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenFile, guard_state, opening, settled
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
+from lmdbio.locate.told import Told
+from lmdbio.locate.walk import WalkedTree, walk_tree
 from lmdbio.provenance import (
     Paths,
     Provenance,
@@ -33,7 +34,6 @@ from lmdbio.provenance import (
     in_words,
     name_bytes,
     name_text,
-    orders_told,
 )
 from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
@@ -152,10 +152,10 @@ def _open_one(
                 failing.callback(found.close)
             elif order == "insertion":
                 _refuse_lost_order(data, name, provenance)
-            reason = "" if found is not None else "scan was asked for"
-            reason = reason if why is None else why.reason
-            index = _make_index(file, name, found, reason, order, samples)
+            index = _make_index(file, name, found, order, samples, is_demanded=is_demanded)
             failing.pop_all()
+        if found is None:
+            index.reason = "scan was asked for" if why is None else why.reason
         return index
 
     return settled(data, begin)
@@ -195,14 +195,15 @@ def _make_index(
     file: OpenFile,
     name: bytes | None,
     provenance: Provenance | None,
-    reason: str,
     order: Order,
     wanted: Wanted | None,
+    *,
+    is_demanded: bool,
 ) -> RecordIndex:
     """Make the index of an open file from its provenance file; None: from a walk done here."""
     pages, meta, database = file
     size = pages.size()
-    section = walked = table = put_order = chosen = samples = None
+    put_order = chosen = samples = None
     if wanted is not None:
         from lmdbio.locate.samples import find_samples  # others begin sooner without it
 
@@ -211,46 +212,38 @@ def _make_index(
     needs_keys = in_put_order or (samples is not None and samples.needs_keys)
     known: Section | WalkedTree
     if provenance is not None:
-        known = section = provenance.section(name)
+        known = provenance.section(name)
         provenance.attach(LeafReader(pages, meta.layout))
     else:
-        known = walked = walk_tree(pages, meta, database, keys=needs_keys)
-        table = walked.extents
+        known = walk_tree(pages, meta, database, keys=needs_keys)
     if in_put_order:
         chosen = put_order = _put_order(pages.path, name, database, known)
-    groups = Groups(known.each_key) if database.flags & DUPSORT else None
-    keys = KeyIndex(
-        pages,
-        meta,
-        database,
-        pattern=known.keys,
-        # Found when the first key is asked for, which may be never.
-        leaves=partial(find_leaves, pages, meta, database, section, walked, groups),
-        groups=groups,
-        guard=partial(guard_state, pages, meta),
-    )
+    told = Told(file, known, is_demanded=is_demanded)
+    keys = told.index_keys()
     if samples is not None:
         chosen = samples.records(keys, put_order)
-    if samples is not None or walked is not None:
+    if samples is not None or provenance is None:
         guard_state(pages, meta)
-    return RecordIndex(
+    index = RecordIndex(
         path=pages.path,
         db=name,
         meta=meta,
         count=database.entries if chosen is None else len(chosen),
-        locate="scan" if section is None else "provenance",
-        reason=reason,
+        locate="provenance",
+        reason="",
         _pages=pages,
         _keys=keys,
         _order=chosen,
-        _table=table if table is None or chosen is None else table[chosen],
+        _table=None,
         _provenance=provenance,
-        _section=section,
+        _told=told,
         _size=size,
         entries=database.entries,
         columns=1 if samples is None else samples.columns,
         layout=None if samples is None else samples.layout,
     )
+    index.take_walk()
+    return index
 
 
 # --- keys alone ---------------------------------------------------------------------------
@@ -282,27 +275,24 @@ def number_keys(
     Raises:
         OSError, Error: the tree cannot be read.
     """
-    many = bool(db.flags & DUPSORT)
-    with engine.again("pread", depth=32) as pages:
-        file = OpenFile(pages, meta, db)
+    with engine.again("pread", depth=32) as pages, contextlib.ExitStack() as opened:
+        file, known = OpenFile(pages, meta, db), None
         provenance, refused = _open_provenance(
             file, name, None, "fast", is_demanded=False, for_records=False
         )
         if refused is not None:
             refused.tell()
-        if provenance is None:
-            walked = walk_tree(pages, meta, db, keys=True)
-            groups = Groups(walked.each_key) if many else None
-            return NumberedKeys(walked.keys, walked.leaves, groups)
-        with provenance:
-            section = provenance.section(name)
-            # Read now: the file is closed when the groups are asked for.
-            each = section.each_key() if many else None
-            groups = None if each is None else Groups(lambda: each)
-            leaves = np.empty(0, _core.LEAF)
-            if section.keys is None:
-                leaves = find_leaves(pages, meta, db, section, None, groups)
-            return NumberedKeys(section.keys, leaves, groups)
+        if provenance is not None:
+            known = opened.enter_context(provenance).section(name)
+            provenance.attach(LeafReader(pages, meta.layout))
+        told = Told(file, known or walk_tree(pages, meta, db, keys=True), is_demanded=False)
+        # Read now: the files are closed when they are asked for.
+        each = told.each_key() if db.flags & DUPSORT else None
+        groups = None if each is None else Groups(lambda: each)
+        pattern, leaves = told.known.keys if known is None else known.keys, np.empty(0, _core.LEAF)
+        if pattern is None or known is None:
+            leaves = told.leaves(groups)
+        return NumberedKeys(pattern, leaves, groups)
 
 
 class _Refused(NamedTuple):
@@ -413,14 +403,21 @@ def _put_order(
 def _refuse_lost_order(
     data: str, name: bytes | None, provenance: str | os.PathLike[str] | None
 ) -> None:
-    """Refuse numbers in keys where a provenance file of another state tells an order.
+    """Refuse numbers in keys where a provenance file that is not used tells an order, or may.
 
     The order was told once, because the keys do not tell it: they are no better now.
     """
     sidecar = find_sidecar(data, provenance)
-    if name in orders_told(sidecar):
+    try:
+        with Provenance.open(sidecar) as found:
+            tells = any(one.tells_order for one in found.sections if one.name == name)
+        how, why = "is", "which does not describe this state"
+    except FileNotFoundError:
+        return
+    except (ProvenanceError, OSError) as error:
+        tells, how, why = True, "may be", f"which cannot be used ({error})"
+    if tells:
         raise IncompatibleError(
-            f"{shown(data)}: {name_text(name)}: the order in which its records were put is "
-            f"told by {shown(sidecar)}, which does not describe this state: convert it again, "
-            "with --order"
+            f"{shown(data)}: {name_text(name)}: the order in which its records were put {how} "
+            f"told by {shown(sidecar)}, {why}: convert it again, with --order"
         )

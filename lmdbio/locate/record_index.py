@@ -20,6 +20,7 @@ from lmdbio import _core
 from lmdbio.errors import CorruptedError, ProvenanceError
 from lmdbio.locate.key_index import Keys, Single
 from lmdbio.locate.open_database import OpenDatabase
+from lmdbio.locate.told import Told
 from lmdbio.provenance import Provenance, Section
 from lmdbio.system.log import WARNING, tell
 
@@ -43,10 +44,11 @@ class RecordIndex(OpenDatabase):
     """Tells where the records of one database lie. Threads may share one.
 
     A table of all extents answers at once. Where there is none yet, a provenance file decodes the
-    blocks that are needed, until so many were asked for that a table costs no more.
+    blocks that are needed, until so many were asked for that a table costs no more. Where a block
+    is damaged, the tree is walked, and that is the table.
 
     Attributes:
-        locate: "provenance" or "scan".
+        locate: "provenance" or "scan"; the latter, too, once the provenance file is found damaged.
         reason: why not by provenance, "" when it is.
         entries: records of the database, samples or not.
         columns: records of a sample, which follow one another; ``count`` is of records.
@@ -59,7 +61,7 @@ class RecordIndex(OpenDatabase):
     _order: I64 | None  # the records as they are numbered here; None: in key order
     _table: _core.Extents | None
     _provenance: Provenance | None
-    _section: Section | None
+    _told: Told | None
     entries: int
     columns: int = 1
     layout: str | None = None
@@ -76,7 +78,8 @@ class RecordIndex(OpenDatabase):
 
         Raises:
             IndexError: an index is not below ``count``.
-            ProvenanceError, CorruptedError: a block of the provenance file, or a leaf, is damaged.
+            CorruptedError: a leaf is damaged.
+            ProvenanceError: so is a block of the provenance file, which was demanded.
             Error: the file has moved on.
         """
         if self._table is None and len(indices):
@@ -90,43 +93,67 @@ class RecordIndex(OpenDatabase):
             return _core.take_extents(self._table, indices, self.path)
         if not len(indices):
             return np.empty(0, _core.EXTENT)
-        assert self._section is not None
+        assert self._told is not None
+        section = self._section
         try:
-            return self._section.locate(records)
+            if section is not None:
+                return section.locate(records)
+        except ProvenanceError as error:
+            self._told.walk(error)
         except CorruptedError:
             self.guard()  # a page of another state is no damage
             raise
+        self.take_walk()  # this thread's, or another one's
+        return self.extents(indices)
+
+    @property
+    def _section(self) -> Section | None:
+        """The provenance file's; None: there is none, or the tree was walked."""
+        known = None if self._told is None else self._told.known
+        return known if isinstance(known, Section) else None
+
+    def take_walk(self) -> None:
+        """Take the table from the walk, if there was one."""
+        if self._told is None or self._section is not None:
+            return
+        table = self._told.extents()
+        self._table = table if self._order is None else table[self._order]
+        self.locate, self.reason = "scan", self.reason or self._told.reason
 
     def _is_table_due(self, indices: npt.NDArray[Any]) -> bool:
         """Return whether finding these records alone costs as much as a table of all, or has."""
-        assert self._section is not None
+        section = self._section
+        if section is None:
+            return True  # the tree was walked for the sake of a key
         self._asked += len(indices)
         if self.count > TABLE_RECORDS_MAX or self._is_damaged:
             return False
-        if self._section.history is not None:
+        if section.history is not None:
             return True  # a replay gives nothing less
-        if self._section.forms["leaves"]:
+        if section.forms["leaves"]:
             # A record alone costs its leaf, and the table all of them, but these in large reads.
-            return TABLE_SHARE * self._asked >= self._section.database.leaf_pages
+            return TABLE_SHARE * self._asked >= section.database.leaf_pages
         if TABLE_SHARE * self._asked >= self.count:
             return True
         # Blocks are decoded whole: those at random all over the file need about all of them.
-        spanned = self._section.blocks_between(int(indices.min()), int(indices.max()))
-        return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
+        spanned = section.blocks_between(int(indices.min()), int(indices.max()))
+        return len(indices) >= section.blocks and 2 * spanned > section.blocks
 
     def _make_table(self) -> None:
-        """Make the table, unless a block of the provenance file or a leaf is damaged.
+        """Make the table, unless a leaf is damaged, or a block of a provenance file on demand.
 
         Then records are found by themselves, and those of the damaged part raise.
         """
-        assert self._section is not None and self._provenance is not None
+        assert self._told is not None and self._provenance is not None
         try:
-            table = self._section.extents(0, self.entries)
+            table = self._told.extents()
         except (ProvenanceError, CorruptedError) as error:
+            self.guard()  # a page of another state is no damage
             self._is_damaged = True
             tell(f"{error}; records are found block by block, those of this one not", WARNING)
         else:
             self._table = table if self._order is None else table[self._order]
+            self.take_walk()
             self._provenance.forget_blocks()
 
     @property

@@ -41,8 +41,8 @@ def open_contents(path: str | os.PathLike[str]) -> Contents:
     """Open a provenance file by its path or URL.
 
     Raises:
-        FileNotFoundError, OSError: it cannot be opened.
-        ProvenanceError: it is no regular file.
+        FileNotFoundError, PermissionError: it is not there, or not for this user.
+        ProvenanceError: it is no regular file, or cannot be opened.
     """
     return _Elsewhere(os.fspath(path)) if is_url(path) else _Here(Path(path))
 
@@ -51,7 +51,12 @@ class _Here:
     def __init__(self, path: Path) -> None:
         self.path: Path | str = path
         # Non-blocking, so that a FIFO under this name is refused instead of waited for.
-        self._file = _core.Descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            self._file = _core.Descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:  # a folder in whose place there is a file, for one
+            raise ProvenanceError(f"{path}: cannot be read: {error.strerror}") from error
         status = os.fstat(self._file.fd)
         if not stat.S_ISREG(status.st_mode):
             raise ProvenanceError(f"{path}: is not a regular file")

@@ -79,8 +79,8 @@ class Provenance:
             cache_bytes_max: memory for decoded blocks (16 bytes a record).
 
         Raises:
-            FileNotFoundError, OSError.
-            ProvenanceError: damaged, no provenance file, or from a later version.
+            FileNotFoundError, PermissionError: it is not there, or not for this user.
+            ProvenanceError: damaged, no provenance file, from a later version, or unreadable.
         """
         return cls(path, cache_bytes_max=cache_bytes_max)
 
@@ -88,7 +88,11 @@ class Provenance:
         contents = self._contents
         if contents is None:
             raise ValueError(f"{self.path}: the provenance file is closed")
-        return contents.read(offset, length)
+        try:
+            return contents.read(offset, length)
+        except OSError as error:  # which readers treat as damage: the tree is there
+            reason = error.strerror or str(error)
+            raise ProvenanceError(f"{self.path}: cannot be read: {reason}") from error
 
     def _read(self, offset: int, length: int) -> bytes:
         if offset + length <= len(self._head):

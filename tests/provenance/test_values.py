@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import numpy as np
 import pytest
 
 import lmdbio
@@ -317,12 +318,16 @@ def test_counts_lie_where_they_are_checked(tmp_path: Path) -> None:
         at = int(opened.section(NAME)._offsets[-1])
     content[at + 20] ^= 1
     sidecar.write_bytes(content)
-    recs = lmdbio.Records(tmp_path / "env", db=NAME)
+    recs = lmdbio.Records(tmp_path / "env", db=NAME, locate="provenance")
     assert len(recs[5]) == 8
     with pytest.raises(
         lmdbio.ProvenanceError, match="block 0 of keys of database 'many' fails its checksum"
     ):
         recs.groups[0]
+    # A caller that did not ask for the provenance file gets them from the tree.
+    walked = lmdbio.Records(tmp_path / "env", db=NAME)
+    ends = np.cumsum(each).tolist()
+    assert list(walked.groups) == list(map(range, [0, *ends[:-1]], ends))
 
 
 def test_values_of_one_byte(tmp_path: Path) -> None:

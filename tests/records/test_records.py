@@ -390,7 +390,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
 
 
 def test_a_damaged_block_of_the_sidecar_harms_its_own_records_alone(tmp_path):
-    """Also once so many were asked for that a table of all would pay."""
+    """Where that alone was to be asked; also once so many were that a table of all would pay."""
     path = tmp_path / "env"
     env = databases.open_writable(path, 1)
     count = 2 * 262_144
@@ -404,7 +404,7 @@ def test_a_damaged_block_of_the_sidecar_harms_its_own_records_alone(tmp_path):
     with (path / "data.mdb.prov").open("r+b") as file:
         file.seek(damaged + 5)
         file.write(b"\xff\xff\xff")
-    with lmdbio.Records(path, readahead=False) as records:
+    with lmdbio.Records(path, locate="provenance", readahead=False) as records:
         healthy = [[0, 1], [2, 3], [first - 1]]
         handed_out = []
         with pytest.raises(lmdbio.ProvenanceError, match="checksum"):

@@ -131,16 +131,21 @@ def test_a_stale_provenance_file(path: Path, told: Told) -> None:
     assert only(told(), r"data\.mdb\.prov: does not describe this state of .*txnid") == "WARNING"
 
 
-def test_a_damaged_block(path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("locate", ["auto", "provenance"])
+def test_a_damaged_block(
+    path: Path, told: Told, monkeypatch: pytest.MonkeyPatch, locate: Any
+) -> None:
     convert(path, form="runs")
-    with lmdbio.Records(path) as records:
+    with lmdbio.Records(path, locate=locate) as records:
 
         def fail(*_: Any) -> Any:
             raise ProvenanceError("data.mdb.prov: block 0 is damaged")
 
         monkeypatch.setattr(Section, "extents", fail)
-        assert len(records.read(range(COUNT))) == COUNT
-    assert only(told(), "block 0 is damaged; records are found") == "WARNING"
+        for _ in range(2):
+            assert len(records.read(range(COUNT))) == COUNT
+    then = "the tree is walked instead" if locate == "auto" else "records are found block by block"
+    assert only(told(), f"block 0 is damaged; {then}") == "WARNING"
 
 
 def test_a_folder_that_may_not_be_searched(
