@@ -32,6 +32,7 @@ REMOTE_PLANS ?= 1000
 WRITERS_READS ?= 1000000
 WRITERS_SECONDS ?= 60
 REPLAY_COUNT ?= 1000
+RESUMES_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
 
@@ -45,7 +46,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help clients trainers demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
+.PHONY: help clients trainers resumes demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers clean
 .DELETE_ON_ERROR:
 
@@ -101,6 +102,9 @@ clients: $(VENV)/.clients  ## run released programs over py-lmdb and over lmdbio
 
 trainers: $(VENV)/.trainers  ## train under Lightning, Accelerate, Transformers and torchdata; some minutes
 	$(VENV)/trainers/bin/python -m pytest tests/trainers -p no:cacheprovider
+
+resumes: $(VENV)/.dev  ## stop random trainings anywhere, and go on in other ways (RESUMES_COUNT=n); some minutes
+	$(BIN)/python -m tests.torch.random_runs --runs $(RESUMES_COUNT)
 
 replay: $(VENV)/.dev  ## replay databases of each format, made by py-lmdb (REPLAY_COUNT=n)
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
