@@ -39,10 +39,12 @@ class _Shared:
     """
 
     #: Of its numbers: where iterations begin; whether ``set_epoch`` said it; how many jumps there
-    #: were; of the last iteration, its number of workers, where it began, and whether there was
-    #: one since the last jump; then, of each worker, one more than the epoch that it has ended,
-    #: and above ``EPOCH_BITS`` the number of jumps before that.
-    EPOCH, USED, SAID, VERSION, WORKERS, BEGUN_EPOCH, BEGUN_USED, HAS_BEGUN, ENDED = range(9)
+    #: were; of the last iteration, its number of workers, the number of jumps before it, where it
+    #: began, whether there was one since the last jump, and which of a worker's iterations it was;
+    #: then, of each worker, one more than the epoch that it has ended, and above ``EPOCH_BITS``
+    #: the number of jumps before that.
+    EPOCH, USED, SAID, VERSION, WORKERS = range(5)
+    BEGUN_VERSION, BEGUN_EPOCH, BEGUN_USED, HAS_BEGUN, TURN, ENDED = range(5, 11)
 
     def __init__(self) -> None:
         self._numbers = torch.zeros(self.ENDED + WORKERS_MAX, dtype=torch.int64).share_memory_()
@@ -81,18 +83,32 @@ class _Shared:
         reached = int(ended.min()) - self._mark(0, self.version) if workers else 0
         return (reached, 0) if reached > epoch else (epoch, used)
 
-    def begin(self, epoch: int, used: int, workers: int) -> None:
+    def begins(self, turn: int) -> tuple[int, int, int]:
+        """Return where an iteration begins: the number of jumps before it, epoch, samples used.
+
+        Args:
+            turn: which of a worker's iterations it is. One that comes late, where workers stay,
+                finds the epoch ended by the others of this iteration, and begins where they did.
+        """
+        found = self.version, *self.next()
+        if turn > 1 and int(self._numbers[self.TURN]) == turn:
+            version, epoch, used = self._numbers[self.BEGUN_VERSION : self.HAS_BEGUN].tolist()
+            return version, epoch, used
+        return found
+
+    def begin(self, version: int, epoch: int, used: int, workers: int, turn: int) -> None:
         """Take notice of an iteration; all of its workers say the same."""
         numbers = self._numbers
         if int(numbers[self.WORKERS]) != workers:
             # Those that come new have ended what the others have.
             numbers[self.ENDED :].clamp_(min=self._mark(epoch, self.version))
             numbers[self.WORKERS] = workers
-        numbers[self.BEGUN_EPOCH : self.ENDED] = torch.tensor([epoch, used, 1])
+        numbers[self.BEGUN_VERSION : self.TURN] = torch.tensor([version, epoch, used, 1])
+        numbers[self.TURN] = turn  # last: those that read it find all of the others
 
     def latest(self) -> tuple[int, int] | None:
         """Return where the last iteration began; None: there was none since the last jump."""
-        epoch, used, has_begun = self._numbers[self.BEGUN_EPOCH : self.ENDED].tolist()
+        epoch, used, has_begun = self._numbers[self.BEGUN_EPOCH : self.TURN].tolist()
         return (epoch, used) if has_begun else None
 
     def end(self, number: int, epoch: int, version: int) -> None:
@@ -167,18 +183,20 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._going: tuple[EpochSlice, int, int] | None = None
         self._resumes: tuple[EpochSlice, int] | None = None  # this worker's, as it was saved
         self._made: weakref.ref[Iteration] | None = None  # the newest one
+        self._turns = 0  # iterations that were made in this worker
 
     def __len__(self) -> int:
         """Return the number of batches of a rank in a whole epoch."""
         return len(self._cursor)
 
-    def _slice(self, *, use: bool = False) -> EpochSlice:
+    def _slice(self) -> EpochSlice:
         """Return what the next iteration gives, of all workers together."""
         self._cursor.epoch, self._cursor.used = self._shared.next()
-        return self._cursor.begin(use=use)
+        return self._cursor.begin()
 
     def __iter__(self) -> Iteration:
         refuse_second_sharding(self, self._cursor.ranks.now()[1], "IterableDataset")
+        self._turns += get_worker_info() is not None
         made = Iteration(self)
         self._made = weakref.ref(made)
         return made
@@ -186,16 +204,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": None}
 
-    def _batches(self) -> Generator[Any, None, None]:
+    def _batches(self, turn: int) -> Generator[Any, None, None]:
         (number, workers), shared = worker(), self._shared
         if number >= WORKERS_MAX:
             raise ValueError(f"an IterableDataset has at most {WORKERS_MAX} workers")
-        first, version, epoch_slice = number, shared.version, self._slice(use=True)
+        version, self._cursor.epoch, self._cursor.used = shared.begins(turn)
+        first, epoch_slice = number, self._cursor.begin(use=True)
         resumes, self._resumes = self._resumes, None
         if resumes is not None and (resumes[0].number == epoch_slice.number or not shared.is_said):
             epoch_slice, first = resumes
         epoch, shard = epoch_slice.number, epoch_slice.shard
-        shared.begin(epoch, shard.used, workers)
+        shared.begin(version, epoch, shard.used, workers, turn)
         self._going = epoch_slice, first, version
         # Where workers take the epoch's batches in turns, this one's are its share.
         steps = range(first, len(epoch_slice), workers)
@@ -276,7 +295,7 @@ class Iteration(Iterator[Any]):
     """
 
     def __init__(self, data: IterableDataset) -> None:
-        self._data = data
+        self._data, self._turn = data, data._turns
         self._batches: Generator[Any, None, None] | None = None
         #: It goes on where an epoch was over, so nothing is left, unless one is said from now on.
         self._ended: int | None = None
@@ -290,7 +309,7 @@ class Iteration(Iterator[Any]):
         if self._batches is None:
             if self._ended == self._data._cursor.said:
                 raise StopIteration
-            self._batches = self._data._batches()
+            self._batches = self._data._batches(self._turn)
         return next(self._batches)
 
     def state_dict(self) -> dict[str, bool]:

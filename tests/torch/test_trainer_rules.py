@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,33 @@ def test_a_look_of_one_rank_is_no_epoch(folder: Path, way: str, looks: int) -> N
         shares = [[flat([batch]) for batch in loader] for loader in ranks]
         pairs = itertools.zip_longest(*shares, fillvalue=[])
         assert [one for pair in pairs for step in pair for one in step] == order(epoch)
+
+
+def _late(worker: int) -> None:
+    """Have the last of three workers start late, and begin each iteration after the others."""
+    info = torch.utils.data.get_worker_info()
+    if info is None or worker != info.num_workers - 1:
+        return
+    data: Any = info.dataset
+    begin = data._batches
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        yield from begin(*arguments)
+
+    data._batches = slow
+    time.sleep(0.3)
+
+
+def test_a_worker_that_stays_and_is_late_gives_the_epoch_of_the_others(folder: Path) -> None:
+    data = IterableDataset(folder, COUNT // 3 + 1, transform=number, shuffle=True)
+    loader = DataLoader(
+        data, batch_size=None, num_workers=3, persistent_workers=True, worker_init_fn=_late
+    )
+    look = iter(loader)
+    next(look)
+    data.set_epoch(0)
+    assert [flat(loader) for _ in range(2)] == [order(epoch) for epoch in range(2)]
 
 
 @pytest.mark.parametrize("way", WAYS)
