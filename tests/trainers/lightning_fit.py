@@ -1,9 +1,10 @@
-"""Lightning's Trainer: fit, and fit again from a checkpoint."""
+"""Lightning's Trainer: fit, and fit again from a checkpoint; predict."""
 
 from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ class Model(lightning.LightningModule):
     """Trains on nothing, and writes down the batches.
 
     Args:
-        said: what is told of each epoch, as the guide says of an ``IterableDataset``.
+        said: what is told of each epoch; None: it counts by itself.
         kept: what has a state that Lightning does not see.
     """
 
@@ -29,7 +30,7 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
         self.seen, self.said, self.kept = seen, said, kept
-        self.batches = 0
+        self.batches = self.predicted = 0
 
     def on_train_epoch_start(self) -> None:
         self.batches = 0
@@ -41,6 +42,9 @@ class Model(lightning.LightningModule):
         self.batches += 1
         return self.layer(torch.zeros(1, 1)).sum()
 
+    def predict_step(self, batch: dict[str, torch.Tensor], index: int) -> None:
+        self.seen.add(self.predicted, batch)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.kept is not None:
             checkpoint["order"] = self.kept.state_dict(self.batches)
@@ -51,6 +55,22 @@ class Model(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Making(Model):
+    """Makes the loader itself, when Lightning asks for it.
+
+    Args:
+        loader: function that returns it.
+        rest: arguments of ``Model``.
+    """
+
+    def __init__(self, loader: Callable[[], Any], *rest: Any) -> None:
+        super().__init__(*rest)
+        self.loader = loader
+
+    def train_dataloader(self) -> Any:
+        return self.loader()
 
 
 class Stop(lightning.Callback):
@@ -87,16 +107,26 @@ def fit(case: Case, path: str, seen: Seen) -> None:
         plugins=[LightningEnvironment()],  # else it asks mpi4py, which may have no MPI here
         max_epochs=EPOCHS,
         use_distributed_sampler="own" not in case.given,
+        overfit_batches=3 if "overfit" in case.given else 0.0,
         callbacks=[Stop(case, seen)] if not seen.run else [],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    said = made.source if "Iterable" in case.way else None
+    said = made.source if "said" in case.given else None
     again = {"ckpt_path": str(seen.kept), "weights_only": False} if seen.run else {}
     kept = made.source if "hooks" in case.given else None
-    trainer.fit(Model(seen, said, kept), made.loader, **again)
+    if "made by the model" in case.given:
+        making = Making(lambda: make(case, path).loader, seen, said, kept)
+        trainer.fit(making, **again)
+        return
+    model = Model(seen, said, kept)
+    if "predict" not in case.given:
+        trainer.fit(model, made.loader, **again)
+        return
+    for model.predicted in range(EPOCHS):
+        trainer.predict(model, made.loader, return_predictions=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ __all__ = ["run_epochs"]
 
 
 def run_epochs(case: Case, seen: Seen, made: Made, loader: Any) -> None:
-    """Train as the guide says: load a state, say epochs where nobody counts them, keep a state.
+    """Train as the guide says: load a state, say epochs where a case wants it, keep a state.
 
     Args:
         loader: what the trainer made of that of ``made``.
@@ -24,8 +24,8 @@ def run_epochs(case: Case, seen: Seen, made: Made, loader: Any) -> None:
         begins, state = json.loads(seen.kept.read_text())
         made.keeper.load_state_dict(state)
     for epoch in range(begins, EPOCHS):
-        if "IterableDataset" in case.way and not hasattr(loader, "set_epoch"):
-            made.source.set_epoch(epoch)  # a loader that Accelerate prepared says so itself
+        if "said" in case.given:
+            made.source.set_epoch(epoch)
         used = 0
         for used, batch in enumerate(loader, 1):
             seen.add(epoch, batch)
