@@ -37,8 +37,9 @@ from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert.convert import ConvertReport, convert
 from lmdbio.convert.recording import Recording, unwrapped
-from lmdbio.errors import Error, IncompatibleError
+from lmdbio.errors import Error, IncompatibleError, moved_error
 from lmdbio.locate.open import Order, open_record_index
+from lmdbio.locate.open_database import guard_state, judged, settled
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.put_order import KeyLog
@@ -157,24 +158,37 @@ def _recording(environment: Any, data: Path, output: Path | None) -> Recording:
 
     Raises:
         IncompatibleError: of one with keys, this is not known.
+        MovedError: other processes commit all the time.
     """
+
+    def begin() -> Recording:
+        with Engine(data) as engine:
+            meta = _core.read_meta(engine)
+            with judged(engine, meta):
+                found = _all_before(engine, meta, output)
+                guard_state(engine, meta)
+        name_end = b"" if meta.layout.version == 1 else b"\0"
+        return Recording(environment, found, meta.txnid, name_end)
+
+    return settled(os.fspath(data), begin)
+
+
+def _all_before(engine: Engine, meta: Meta, output: Path | None) -> dict[Name, KeyLog]:
     found: dict[Name, KeyLog] = {}
-    with Engine(data) as engine:
-        meta = _core.read_meta(engine)
-        databases: list[tuple[Name, Database]] = []
-        keys: list[bytes] = []
-        for part in walk(engine, meta, meta.main_db):
-            if part.chunk is not None and part.keys:
-                databases += _core.leaf_databases(meta.layout, part.chunk, engine.path)
-                keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
-        if len(keys) > len(databases):
-            databases.append((None, meta.main_db))
-        else:  # names alone, which are no records
-            found[None] = KeyLog(keys)
-        for name, db in databases:
-            if db.entries and not db.flags & DUPSORT:
-                found[name] = _put_before(engine, meta, name, db, output)
-    return Recording(environment, found, meta.txnid, b"" if meta.layout.version == 1 else b"\0")
+    databases: list[tuple[Name, Database]] = []
+    keys: list[bytes] = []
+    for part in walk(engine, meta, meta.main_db):
+        if part.chunk is not None and part.keys:
+            databases += _core.leaf_databases(meta.layout, part.chunk, engine.path)
+            keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
+    if len(keys) > len(databases):
+        databases.append((None, meta.main_db))
+    else:  # names alone, which are no records
+        found[None] = KeyLog(keys)
+    for name, db in databases:
+        if db.entries and not db.flags & DUPSORT:
+            found[name] = _put_before(engine, meta, name, db, output)
+    return found
 
 
 def _put_before(
@@ -187,7 +201,7 @@ def _put_before(
     with open_record_index(engine.path, db=name, provenance=output, order="insertion") as source:
         records, txnid = source.insertion, source.meta.txnid
     if txnid != meta.txnid:
-        raise Error(f"{engine.path}: was committed to while it was opened")
+        raise moved_error(f"{engine.path}: was committed to while it was opened; open it again")
     return KeyLog(keys[record] for record in records.tolist())
 
 

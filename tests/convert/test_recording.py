@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 import lmdbio
+from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError
@@ -455,6 +456,39 @@ def test_an_order_that_was_lost_is_not_made_up(tmp_path: Path) -> None:
             lmdbio.Records(path, order="insertion")
         with pytest.raises(IncompatibleError, match="--order"):
             recording(path)
+
+
+#: Another process, which commits to an environment some times.
+COMMITS = """
+import lmdb, sys
+with lmdb.open(sys.argv[1], map_size=1 << 26) as env:
+    for turn in range(4):
+        with env.begin(write=True) as txn:
+            for key in b"123":
+                txn.put(bytes([key]), b"%d" % turn)
+"""
+
+
+def test_keys_that_were_there_are_looked_at_again_where_a_writer_came_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looks, read_meta = tmp_path / "env", [], _core.read_meta
+    with lmdb.open(str(path), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        for key in (b"1", b"2", b"3"):
+            txn.put(key, b"")
+
+    def read(*words: Any) -> Any:
+        meta = read_meta(*words)
+        looks.append(meta)
+        if len(looks) == 1:
+            subprocess.run([sys.executable, "-c", COMMITS, str(path)], check=True)
+        return meta
+
+    monkeypatch.setattr(_core, "read_meta", read)
+    with recording(path) as env, env.begin(write=True) as txn:
+        txn.put(b"0", b"new")
+    assert looks[1].txnid == looks[0].txnid + 4
+    assert_known(path, {None: {b"1": b"3", b"2": b"3", b"3": b"3", b"0": b"new"}})
 
 
 def test_an_empty_database_has_an_order(tmp_path: Path) -> None:
