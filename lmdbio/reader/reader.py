@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from threading import RLock
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,7 @@ class Reader:
         self.caching, self.facts, self.schedule = setup.caching, setup.facts, setup.schedule
         self._iterations, self.count = setup.schedule.iterations, setup.facts.count
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)
-        self._next = 0
+        self._next, self._asking = 0, RLock()
         self._ended = self._closed = False
         _readers.add(self)
         _note_opened(self, begun, setup, self._counter)
@@ -196,6 +197,11 @@ class Reader:
             PeerError: another rank of the node failed.
             Error, OSError: this rank's reading thread failed.
         """
+        self._check_usable()
+        with self._asking:  # so that no other thread's close() frees what is looked at here
+            return self._take()
+
+    def _take(self) -> Batch:
         self._check_usable()
         iteration = self._next
         if self._iterations is not None and iteration >= self._iterations:
@@ -281,8 +287,9 @@ class Reader:
             return
         self._closed = True
         try:
-            self._window.leave(self._lent.end(self._next), closes=True)
-            self._window.close(self._finish, _is_unused(self._thread))
+            with self._asking:  # a thread that waits for a batch sees within a slice that it ended
+                self._window.leave(self._lent.end(self._next), closes=True)
+                self._window.close(self._finish, _is_unused(self._thread))
             ledger.ended(self)
         except BaseException as error:
             self._window.abort(error)

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from lmdbio.records.pending import Pending
 from lmdbio.records.records import open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
-from lmdbio.torch.samples import Errors, Indexed, Numbered, SampleMaker, as_errors, origin
+from lmdbio.torch.samples import Errors, Indexed, SampleMaker, add_note, as_errors, origin
 from lmdbio.torch.words import refuse_foreign
 
 if TYPE_CHECKING:
@@ -83,12 +84,21 @@ class Dataset(torch.utils.data.Dataset[Any]):
         value = self.records[index]
         if self.buffers:
             value = _lent(value)
-        if self.transform is None and not self.keys:
+        if self.keys:
+            value = self.records.key(index), value
+        if self.transform is None:
             return value
         number = operator.index(index)
         number += len(self) if number < 0 else 0
-        (sample,) = self._maker.samples(self._made, iter((value,)), Numbered([number]))
-        return sample
+        try:
+            return self.transform(*value) if self.keys else self.transform(value)
+        except StopIteration as error:
+            raise RuntimeError(
+                f"the transform raised StopIteration for sample {number}"
+            ) from error
+        except Exception as error:  # alone it cannot be left out of a batch
+            add_note(error, origin(self.records, number))
+            raise
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         # An empty batch would be torch's riddle: _whole refuses it.
@@ -117,16 +127,16 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """
         if self.transform is None and not self.keys:
             return self._maker.finished(begun.taken(), begun, source, finish)
-        return self._maker.samples(self._made, begun.values(), begun, source, is_wanted, finish)
+        values: Iterator[Any] = begun.values()
+        if self.keys:
+            values = zip(map(self.records.key, begun.indices.tolist()), values, strict=False)
+        return self._maker.samples(self._made, values, begun, source, is_wanted, finish)
 
-    def _made(self, values: Iterator[Any], batch: Indexed) -> Iterator[Any]:
-        """Return the iterator of samples of an iterator of values."""
-        if not self.keys:
-            return values if self.transform is None else map(self.transform, values)
-        keys = map(self.records.key, map(int, batch.indices))
+    def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
+        """Return the iterator of samples of an iterator of values, or of pairs."""
         if self.transform is None:
-            return zip(keys, values, strict=False)
-        return map(self.transform, keys, values)
+            return values
+        return starmap(self.transform, values) if self.keys else map(self.transform, values)
 
     def stats(self) -> Stats:
         """Return what this process has read so far, and how many samples it has left out."""

@@ -181,13 +181,14 @@ class Watch:
     """Whether a transform's calls of torch's functions are looked at.
 
     Attributes:
-        left: number of samples until they are not, unless one draws.
+        left: number of samples until they are not, unless one draws, or another epoch begins.
+        source: epoch of the last batch.
     """
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "source")
 
     def __init__(self) -> None:
-        self.left = WATCHED_SAMPLES
+        self.left, self.source = WATCHED_SAMPLES, Source(0, -1)
 
 
 class make_with:  # noqa: N801, as a context manager it is a verb
@@ -210,6 +211,8 @@ class make_with:  # noqa: N801, as a context manager it is a verb
             _install()
         self._outer = getattr(_thread, "making", None)  # a transform may use another loader
         _thread.making = self._making
+        if self._watch.source != self._making.source:  # transforms may draw from an epoch on
+            self._watch.left, self._watch.source = WATCHED_SAMPLES, self._making.source
         if self._watch.left > 0:
             self._torch = _TorchDraws()
             self._torch.__enter__()
@@ -242,11 +245,22 @@ def _install() -> None:
         _redirect(np.random, getattr(np.random.rand, "__self__", None), np.random.RandomState)
         for name in ("seed", "get_state", "set_state"):
             _replace(np.random, name, np.random.RandomState, name)
+        for name in ("sample", "ranf"):
+            _replace(np.random, name, np.random.RandomState, "random_sample")
         for module in (torch, torch.random):
-            _replace(module, "manual_seed", torch.Generator, "manual_seed")
-            _replace(module, "get_rng_state", torch.Generator, "get_state")
-            _replace(module, "set_rng_state", torch.Generator, "set_state")
+            for name, function in _OF_TORCH.items():
+                _replace(module, name, torch.Generator, function)
         _is_installed = True
+
+
+#: Functions of ``torch.random`` for the sample's generator; they take what torch's take.
+_OF_TORCH: dict[str, Callable[..., Any]] = {
+    "manual_seed": lambda generator, seed: generator.manual_seed(int(seed)),
+    "seed": lambda generator: generator.seed(),
+    "initial_seed": lambda generator: generator.initial_seed(),
+    "get_rng_state": lambda generator: generator.get_state(),
+    "set_rng_state": lambda generator, new_state: generator.set_state(new_state) and None,
+}
 
 
 def _redirect(module: Any, hidden: object, kind: type) -> None:
@@ -256,8 +270,12 @@ def _redirect(module: Any, hidden: object, kind: type) -> None:
             _replace(module, name, kind, name)
 
 
-def _replace(module: Any, name: str, kind: type, method: str) -> None:
-    """Have a function of a module call a method of the sample's generator, where there is one."""
+def _replace(module: Any, name: str, kind: type, method: str | Callable[..., Any]) -> None:
+    """Have a function of a module use the sample's generator, where there is one.
+
+    Args:
+        method: name of the generator's method that does the same, or a function of the generator.
+    """
     function = getattr(module, name)
 
     @wraps(function)
@@ -265,7 +283,10 @@ def _replace(module: Any, name: str, kind: type, method: str) -> None:
         making = getattr(_thread, "making", None)
         if making is None:
             return function(*arguments, **words)
-        return getattr(making.generator(kind), method)(*arguments, **words)
+        generator = making.generator(kind)
+        if callable(method):
+            return method(generator, *arguments, **words)
+        return getattr(generator, method)(*arguments, **words)
 
     draw.__module__, draw.__qualname__ = module.__name__, name  # by which it is pickled
     setattr(module, name, draw)
@@ -277,7 +298,8 @@ _OF_TENSORS = frozenset(
     for owner, names in (
         (
             torch,
-            "rand_like randn_like randint_like bernoulli multinomial normal poisson",
+            "rand_like randn_like randint_like bernoulli binomial multinomial normal poisson "
+            "_standard_gamma _sample_dirichlet",
         ),
         (
             torch.Tensor,
@@ -297,9 +319,16 @@ class _TorchDraws(TorchFunctionMode):
     ) -> Any:
         words = {} if words is None else words
         draws = function in _FACTORIES or function in _OF_TENSORS
-        if draws and words.get("generator") is None and _on_cpu(function, arguments, words):
+        if draws and not _has_generator(arguments, words) and _on_cpu(function, arguments, words):
             words = {**words, "generator": _thread.making.generator(torch.Generator)}
         return function(*arguments, **words)
+
+
+def _has_generator(arguments: Any, words: Any) -> bool:
+    """Return whether a caller gives a generator of its own."""
+    return words.get("generator") is not None or any(
+        isinstance(one, torch.Generator) for one in arguments
+    )
 
 
 def _on_cpu(function: Any, arguments: Any, words: Any) -> bool:

@@ -19,7 +19,7 @@ from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding, worker
 from lmdbio.torch.resume import EpochCursor, EpochSlice, State, whole_state
 from lmdbio.torch.samples import Errors
-from lmdbio.torch.words import refuse_foreign
+from lmdbio.torch.words import integer, refuse_foreign
 
 __all__ = ["AHEAD", "IterableDataset"]
 
@@ -167,7 +167,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             source, transform, keys=keys, buffers=buffers, errors=errors, **options
         )
         self._collate = default_collate if collate_fn is None else collate_fn
-        self._ahead = ahead
+        self._ahead = integer("ahead", ahead)
+        if self._ahead < 1:
+            raise ValueError(f"ahead must be at least 1, not {ahead}")
         self._cursor = EpochCursor(
             len(self.dataset),
             batch_size,

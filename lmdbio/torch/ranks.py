@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from lmdbio.errors import Error
+from lmdbio.torch.words import integer
 
 __all__ = ["Communicator", "Ranks", "refuse_second_sharding", "worker"]
 
@@ -54,7 +55,9 @@ class Ranks:
             raise ValueError("either rank= and ranks=, or comm=")
         if comm is not None:
             rank, ranks = comm.Get_rank(), comm.Get_size()
-        self._fixed = None if rank is None or ranks is None else _checked(rank, ranks, "rank=")
+        self._fixed = None
+        if rank is not None and ranks is not None:
+            self._fixed = _checked(integer("rank", rank), integer("ranks", ranks), "rank=")
         self._used: tuple[int, int] | None = None
         #: The rank in the process that pickled this, and the process that unpickled it.
         self._sent: tuple[tuple[int, int], int] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.log import tell
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import Ranks
+from lmdbio.torch.words import integer
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixEpoch, MixOrder
@@ -119,9 +119,10 @@ class EpochCursor:
         if mix is not None and self.shuffle is not None:
             raise ValueError("a Mix has an order of its own: give it seed=, and not shuffle= here")
         self._mix = mix
-        self.count, self.seed = count, operator.index(seed)
+        self.count, self.seed = count, integer("seed", seed)
         self.epoch = self.used = self.version = self.said = 0
-        self.batch_size, self.drop_last, self.even = operator.index(batch_size), drop_last, even
+        self.batch_size = integer("batch_size", batch_size)
+        self.drop_last, self.even = bool(drop_last), bool(even)
         self.ranks, self._holder = ranks, holder
         self.last_said: int | None = None
         self._is_loaded, self._counted_from = False, 0
@@ -173,7 +174,7 @@ class EpochCursor:
         Trainers count anew in each process. So, when it is first said after a state was loaded, an
         epoch that is over is taken for a number of such a count, and counts on from there.
         """
-        number = Epoch(self.count, None, operator.index(epoch)).number
+        number = Epoch(self.count, None, integer("epoch", epoch)).number
         self.said += 1
         if self._is_loaded:
             self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
@@ -230,20 +231,15 @@ class EpochCursor:
             raise ValueError(
                 f"the state was saved with mix {state.get('mix')}, and it is {mix} here"
             )
-        epoch, used, seed = (_integer(state, name) for name in ("epoch", "used", "seed"))
+        epoch, used, seed = (
+            integer(f"the state's {name}", state[name]) for name in ("epoch", "used", "seed")
+        )
         Epoch(self.count, None, epoch)
         Shard(self.count, 1, used=used)
         self.seed, self.epoch, self.used = seed, epoch, used
         self._is_loaded, self._counted_from = True, 0
         self.version += 1
         self.ranks.forget()
-
-
-def _integer(state: Mapping[str, Any], name: str) -> int:
-    try:
-        return operator.index(state[name])
-    except TypeError:
-        raise TypeError(f"the state's {name} is {state[name]!r}, which is no integer") from None
 
 
 class EpochSlice:
@@ -310,6 +306,8 @@ class EpochSlice:
 
 def whole_state(state: Mapping[str, Any]) -> State:
     """Return the parts of a state that say nothing of one worker or one iteration."""
+    if not isinstance(state, Mapping):
+        raise ValueError("this is no state of lmdbio's")
     return {name: state[name] for name in (*NAMES, "mix") if name in state}
 
 

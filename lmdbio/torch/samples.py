@@ -8,6 +8,7 @@ between two samples -> has anybody closed the loader?
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from threading import Lock
 from time import monotonic
@@ -65,10 +66,11 @@ def add_note(error: BaseException, text: str) -> None:
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list) and text in notes:
         return
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:
-        error.__notes__ = [*(notes or ()), text]  # type: ignore[attr-defined]
+    with suppress(Exception):  # an exception may take no attributes, and is raised all the same
+        if hasattr(error, "add_note"):
+            error.add_note(text)
+        else:
+            error.__notes__ = [*(notes or ()), text]  # type: ignore[attr-defined]
 
 
 def origin(records: Any, index: int) -> str:
@@ -95,13 +97,15 @@ def _key(records: Any, index: int) -> str:
 
 def _file(records: Any, index: int) -> str:
     """Return the file of a sample, and its number there, where that is another one."""
-    while hasattr(records, "base"):
-        index, records = int(records.indices[index]), records.base
-    if hasattr(records, "origin"):
-        name, number = records.origin(index)
-        return f"of set {name!r}, {_file(records.sets[records.names.index(name)], number)}"
+    given, prefix = index, ""
+    while hasattr(records, "base") or hasattr(records, "origin"):
+        if hasattr(records, "base"):
+            index, records = int(records.indices[index]), records.base
+        else:
+            name, index = records.origin(index)
+            records, prefix = records.sets[records.names.index(name)], f"of set {name!r}, "
     file, number = records.file_of(index)
-    return f"file {file}" if number == index else f"file {file} (its number {number})"
+    return f"{prefix}file {file}" + ("" if number == given else f" (its number {number})")
 
 
 class Numbered:

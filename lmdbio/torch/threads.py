@@ -7,7 +7,6 @@ handed to the threads twice runs once, and a result counts as handed out by one 
 from __future__ import annotations
 
 import atexit
-import operator
 import os
 import sys
 import weakref
@@ -21,6 +20,7 @@ from typing import Any
 from lmdbio.errors import Error
 from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.samples import CalledOffError
+from lmdbio.torch.words import integer
 
 __all__ = ["Ended", "Prefetcher", "Task", "Wanted", "WorkerThreads", "checked_ahead"]
 
@@ -246,7 +246,7 @@ class WorkerThreads:
     """
 
     def __init__(self, threads: int, owner: WorkerThreads | None = None) -> None:
-        self.threads, self._owner = operator.index(threads), owner
+        self.threads, self._owner = integer("threads", threads), owner
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self._crew: _Crew | None = None
@@ -348,7 +348,7 @@ class Wanted:
 
 def checked_ahead(ahead: int) -> int:
     """Return a number of results that may wait; ValueError: it is negative."""
-    if (number := operator.index(ahead)) < 0:
+    if (number := integer("ahead", ahead)) < 0:
         raise ValueError(f"ahead must not be negative ({ahead})")
     return number
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["refuse_foreign"]
+__all__ = ["integer", "refuse_foreign"]
 
 _THREADS = "it reads and decodes by threads of this process: write threads=4"
 _ORDER = (
@@ -15,6 +16,8 @@ _ORDER = (
     "sampler=...)"
 )
 _NO_WORKERS = "it starts no processes"
+#: Words of a Loader's that an IterableDataset has not.
+_OF_LOADER = ("threads", "pin_memory", "cache", "assignment")
 #: Keywords of DataLoader that a Loader has no use for.
 _OF_DATALOADER = {
     "num_workers": _THREADS,
@@ -32,6 +35,22 @@ _OF_DATALOADER = {
 }
 
 
+def integer(name: str, value: Any) -> int:
+    """Return an argument as an int.
+
+    Args:
+        name: name of the argument.
+        value: what the caller gave.
+
+    Raises:
+        TypeError: it is no integer.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+
+
 def refuse_foreign(name: str, options: Mapping[str, Any], own: object = None) -> None:
     """Raise TypeError for keywords that neither a class nor ``Records`` has.
 
@@ -46,8 +65,12 @@ def refuse_foreign(name: str, options: Mapping[str, Any], own: object = None) ->
     for word in options:
         if word in known:
             continue
-        if name != "Dataset" and word in _OF_DATALOADER:
+        if name == "Loader" and word in _OF_DATALOADER:
             raise TypeError(f"{name} has no {word}=: {_OF_DATALOADER[word]}")
+        if word in _OF_DATALOADER:
+            raise TypeError(f"{name} has no {word}=: give it to torch's DataLoader over this one")
+        if word in _OF_LOADER:
+            raise TypeError(f"{name} has no {word}=: a Loader has")
         if own is not None:
             known |= set(inspect.signature(own).parameters) - {"self", "options"}  # type: ignore[arg-type]
         close = get_close_matches(word, known, 1)

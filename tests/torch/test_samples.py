@@ -73,6 +73,8 @@ def drawing(data: bytes) -> tuple[Any, ...]:
         float(torch.empty(()).uniform_()),
         float(torch.zeros(()).normal_()),
         float(torch.bernoulli(torch.full((), 0.5))),
+        float(torch.distributions.Beta(2.0, 3.0).sample()),
+        float(np.random.sample()),
         float(info.numpy.random()),
         info.random.random(),
         float(torch.rand((), generator=info.torch)),
@@ -164,7 +166,7 @@ def test_what_a_transform_seeds_no_other_thread_takes_away(folder: Path) -> None
     def twice(data: bytes) -> bool:
         pairs = []
         for _ in range(2):
-            torch.manual_seed(number(data))
+            torch.manual_seed(np.int64(number(data)))
             random.seed(number(data))
             np.random.seed(number(data))
             values = [float(torch.rand(())), random.random(), float(np.random.rand())]
@@ -192,8 +194,17 @@ def test_a_transform_that_begins_to_draw_late_is_met(folder: Path) -> None:
     assert every[0] == every[1]
 
 
-def test_sample_info_says_what_it_knows() -> None:
-    assert SampleInfo.__doc__ and sample_info() is None
+def test_a_transform_that_draws_from_an_epoch_on_is_met(folder: Path) -> None:
+    def scheduled(data: bytes) -> float:
+        info = sample_info()
+        assert isinstance(info, SampleInfo)
+        return float(torch.rand(())) if info.epoch >= 9 else 0.0
+
+    every = []
+    for threads in (1, 4):
+        loader = Loader(folder, 10, transform=scheduled, collate_fn=list, threads=threads)
+        every.append([list(loader) for _ in range(10)][9])
+    assert every[0] == every[1] and every[0][0][0] > 0
 
 
 # --- errors ------------------------------------------------------------------------------
@@ -305,6 +316,45 @@ def test_what_cannot_be_read_is_never_left_out(folder: Path) -> None:
     data.close()
     with pytest.raises(lmdbio.Error, match="closed"):
         data.__getitems__([1, 2])
+
+
+def test_a_key_that_cannot_be_read_moves_no_other(folder: Path) -> None:
+    data = Dataset(folder, lambda key, value: (key, value), keys=True, errors="skip")
+    read = data.records.key
+
+    def failing(index: int) -> bytes:
+        if index == 2:
+            raise OSError("no key")
+        return read(index)
+
+    data.records.key = failing  # type: ignore[method-assign]
+    assert data.__getitems__([0, 1]) == [(b"%08d" % i, b"%06d" % i * 9) for i in range(2)]
+    with pytest.raises(OSError, match="no key"):
+        data.__getitems__([0, 1, 2, 3])
+
+
+def test_an_exception_that_takes_no_note_is_raised_as_it_is(folder: Path) -> None:
+    class FrozenError(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError("frozen")
+
+        add_note = None  # type: ignore[assignment]
+
+    def failing(data: bytes) -> int:
+        if number(data) == 5:
+            raise FrozenError("as it is")
+        return number(data)
+
+    with pytest.raises(FrozenError, match="as it is"):
+        list(Loader(folder, 10, transform=failing))
+    skipping = Loader(folder, 10, transform=failing, errors="skip", collate_fn=list)
+    assert 5 not in next(iter(skipping))
+
+
+def test_a_sample_alone_is_not_left_out(folder: Path) -> None:
+    with pytest.raises(ValueError, match="cannot decode") as caught:
+        Dataset(folder, broken, errors="skip")[17 - COUNT]
+    assert "sample 17, key 00000017" in notes(caught.value)
 
 
 # --- endings -----------------------------------------------------------------------------
