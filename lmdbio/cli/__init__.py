@@ -39,18 +39,20 @@ from lmdbio.cli import (
     values,
     verify,
 )
-from lmdbio.cli.output import EXPECTED, one_line
+from lmdbio.cli.output import EXPECTED, ClosedOutput, one_line
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command that was typed, and end the process with its status."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
+        if sys.stdout is None:
+            sys.stdout = ClosedOutput()
         # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
         status = cli.main(standalone_mode=False, prog_name="lmdbio")
-        # None when it was closed before we began; a program that was run may have closed it.
+        # None for a program that was run, which may have closed it as well.
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except click.ClickException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import re
 import sys
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 import click
 import numpy as np
@@ -154,6 +156,21 @@ def reading(read_bytes: int, requests: int) -> str:
 
 def titled(name: bytes | None) -> str:
     return "main database" if name is None else f"database {show_key(name)}"
+
+
+class ClosedOutput(io.TextIOBase):
+    """Standard output that was closed before the command began: what is written fails."""
+
+    encoding = "utf-8"
+
+    def write(self, _text: str) -> int:
+        """Raise OSError, which the command tells."""
+        raise OSError(errno.EBADF, "is closed", "standard output")
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """Raise as ``write``: nobody takes bytes either."""
+        raise OSError(errno.EBADF, "is closed", "standard output")
 
 
 class Trimmed:

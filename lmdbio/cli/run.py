@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lmdbio.cli.output import plain, plural, size, wide_console
+from lmdbio.cli.output import ClosedOutput, plain, plural, size, wide_console
 from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState
 from lmdbio.program.launch import NoProgramError, run_program
@@ -69,6 +69,8 @@ def run(
     if readonly:
         impose_readonly()
     warnings.showwarning = SHOW_WARNING
+    if isinstance(sys.stdout, ClosedOutput):  # as python has it
+        sys.stdout = None
     if not quiet:
         watch(print_json_line if as_json else print_report)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -39,6 +40,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
+from lmdbio.remote import is_url
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.memory import measure_memory
 from lmdbio.tuning.network import measure_network
@@ -194,7 +196,10 @@ def _measure(
 
 def _under(path: Path | str) -> storage.Storage:
     """Return the storage under a data set."""
-    with open_data(provenance.find_data(path)) as engine:
+    data = provenance.find_data(path)
+    if is_url(data):
+        return storage.look_elsewhere(os.fspath(data))
+    with open_data(data) as engine:
         return storage.look(engine, thorough=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -101,7 +100,7 @@ def cat(
             return
         if not force:
             refuse_terminal(records)
-        output = standard_output()
+        output = sys.stdout.buffer
         for glance, seen in records:
             write_value(glance, seen, output)
         output.flush()
@@ -160,7 +159,7 @@ def get(
         elif output is None:
             if not force:
                 refuse_terminal(records[:1])
-            stream = standard_output()
+            stream = sys.stdout.buffer
             write_value(glance, seen, stream)
             stream.flush()
 
@@ -241,17 +240,6 @@ class Numbered:
             return [record_at(glance, self._left)]
         self._left -= glance.db.entries
         return []
-
-
-def standard_output() -> BinaryIO:
-    """Return standard output for bytes.
-
-    Raises:
-        OSError: it was closed before the command began.
-    """
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, "is closed", "standard output")
-    return sys.stdout.buffer
 
 
 def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:

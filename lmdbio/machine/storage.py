@@ -10,7 +10,7 @@ import os
 import re
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmdbio import _core
@@ -140,13 +140,7 @@ def look(
     """
     elsewhere = engine.remote_file
     if elsewhere is not None:
-        return Storage(
-            file_system=scheme_of(elsewhere.url),
-            source=server_of(elsewhere.url),
-            remote=True,
-            direct=False,
-            size_bytes=elsewhere.size,
-        )
+        return replace(look_elsewhere(elsewhere.url), size_bytes=elsewhere.size)
     fd = engine.fd
     ground = _core.look_at(fd)
     mounted = _mount(root, ground.mount_id) if thorough else None
@@ -170,6 +164,11 @@ def look(
         cached_bytes=_cached(engine) if cached else None,
         stripes=_stripes(fd) if ground.magic == 0x0BD00BD0 else None,
     )
+
+
+def look_elsewhere(url: str) -> Storage:
+    """Return what a URL says of the storage under its file: nobody is asked."""
+    return Storage(file_system=scheme_of(url), source=server_of(url), remote=True, direct=False)
 
 
 def look_at_folder(folder: str | os.PathLike[str]) -> Storage:

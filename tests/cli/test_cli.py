@@ -541,12 +541,61 @@ def test_plan_shows_the_reads_that_records_would_make(data: Path) -> None:
     assert (rank["requests"], rank["buffer_bytes"]) == (made.requests, made.read_bytes)
 
 
-def test_a_closed_standard_output_makes_no_traceback(data: Path) -> None:
-    words = [sys.executable, "-c", "from lmdbio.cli import main; main()", "info", str(data)]
+CLOSED = "lmdbio: standard output: is closed\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["info"], ["info", "--json"], ["ls"], ["head"], ["verify"], ["plan"], ["doctor"]),
+        *(["get", "--index", "0"], ["cat", "--index", "0"], ["--version"], ["ls", "--help"]),
+    ],
+    ids=" ".join,
+)
+def test_a_closed_standard_output_is_no_success(data: Path, words: list[str]) -> None:
+    path = [] if words[-1] in ("--version", "--help") else [str(data)]
+    line = shlex.join([sys.executable, "-m", "lmdbio", *words[:1], *path, *words[1:]])
     done = subprocess.run(
-        ["sh", "-c", shlex.join(words) + " >&-"], cwd=ROOT, capture_output=True, check=False
+        ["sh", "-c", line + " >&-"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert b"Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (1, CLOSED)
+
+
+def test_a_program_has_a_closed_standard_output_as_python_has_it(tmp_path: Path) -> None:
+    (tmp_path / "it.py").write_text("import sys; print('x'); sys.exit(7 * (sys.stdout is None))")
+    line = f"{sys.executable} -m lmdbio run --quiet {tmp_path / 'it.py'} >&-"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 7 and not done.stderr
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_an_interrupt_while_a_command_is_imported_ends_in_one_line(
+    data: Path, tmp_path: Path, is_ignored: bool
+) -> None:
+    """A module that it imports waits to be interrupted."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "class Wait:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'lmdbio.cli.verify':\n"
+        "            sys.stderr.write('importing\\n')\n"
+        f"            time.sleep({1 if is_ignored else 60})\n"
+        "sys.meta_path.insert(0, Wait())\n"
+    )
+    words = [sys.executable, "-m", "lmdbio", "info", str(data)]
+    line = f"trap '' INT; exec {shlex.join(words)}" if is_ignored else f"exec {shlex.join(words)}"
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    with subprocess.Popen(
+        ["bash", "-c", line], cwd=ROOT, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as begun:
+        assert begun.stderr is not None
+        assert begun.stderr.readline() == b"importing\n"
+        begun.send_signal(signal.SIGINT)
+        shown, told = begun.communicate(timeout=60)
+    if is_ignored:
+        assert begun.returncode == 0 and str(data).encode() in shown and not told
+    else:
+        assert (begun.returncode, shown, told) == (130, b"", b"lmdbio: interrupted\n")
 
 
 def test_the_demonstration_names_what_is_not_installed(

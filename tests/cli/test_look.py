@@ -322,12 +322,3 @@ def test_a_closed_pipe_ends_a_long_listing(scenes: Path) -> None:
         ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "0x00000007\n" and done.stderr == ""
-
-
-@pytest.mark.parametrize("command", ["get", "cat"])
-def test_a_standard_output_that_is_closed_is_told_in_one_line(command: str, scenes: Path) -> None:
-    shell = f"{sys.executable} -m lmdbio {command} {scenes} num-samples >&-"
-    done = subprocess.run(
-        ["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1 and done.stderr == "lmdbio: standard output: is closed\n"

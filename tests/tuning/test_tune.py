@@ -275,3 +275,14 @@ def test_a_folder_that_fills_up_is_named(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="a file to measure with: No space") as failed:
         tune.measure_folder(tmp_path, seconds=0.1)
     assert failed.value.filename == str(tmp_path) and not list(tmp_path.glob(".lmdbio*"))
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_what_is_kept_of_a_server_is_forgotten_without_it(scheme: str) -> None:
+    """Nobody listens at this port."""
+    url = f"{scheme}://127.0.0.1:9/set/data.mdb"
+    under = storage.look_elsewhere(url)
+    calibration.store(Calibration(calibration.identity(under), 0.0, SAMPLES))
+    for told in ("forgotten", "nothing was kept"):
+        done = CliRunner().invoke(cli, ["tune", url, "--forget"], catch_exceptions=False)
+        assert done.output == f"{scheme} 127.0.0.1:9: {told}\n"
