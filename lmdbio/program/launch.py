@@ -60,6 +60,8 @@ def run_program(name: str, arguments: Sequence[str], *, is_module: bool) -> int:
         NoProgramError: there is no such program.
         SystemExit: it ended so.
     """
+    if not name:
+        raise NoProgramError("its name is empty (an unset variable?)")
     sys.modules["lmdb"] = lmdbio
     has_folder = not (getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
     sys.argv = ["-m" if is_module else name, *arguments]

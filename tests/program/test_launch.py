@@ -200,3 +200,11 @@ def test_a_program_that_is_not_there_is_a_wrong_use(
     assert found.returncode == 2
     assert told in found.stderr
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("option", [[], ["-m"]])
+def test_an_empty_name_is_no_program(folder: Path, option: list[str]) -> None:
+    (folder / "__main__.py").write_text("print('ran')")
+    found = done([sys.executable, "-m", "lmdbio", "run", "--quiet", *option, "", "x"], folder)
+    assert found.returncode == 2 and not found.stdout
+    assert "its name is empty (an unset variable?)" in found.stderr
