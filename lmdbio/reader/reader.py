@@ -183,8 +183,6 @@ class Reader:
         _readers.add(self)
         _note_opened(self, begun, setup, self._counter)
 
-    # --- iterating ------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[Batch]:
         return self
 
@@ -199,28 +197,25 @@ class Reader:
         """
         self._check_usable()
         with self._asking:  # so that no other thread's close() frees what is looked at here
-            return self._take()
-
-    def _take(self) -> Batch:
-        self._check_usable()
-        iteration = self._next
-        if self._iterations is not None and iteration >= self._iterations:
-            self._end()
-            raise StopIteration
-        self._lent.retire_batch(iteration)
-        block, step = self.schedule.block_of(iteration)
-        self._lent.advance(block)
-        begun = monotonic_ns()
-        while not self._window.control.wait_published(self._window.root, block):
-            self._check_usable()  # another thread may have closed it
+            self._check_usable()
+            iteration = self._next
+            if self._iterations is not None and iteration >= self._iterations:
+                self._end()
+                raise StopIteration
+            self._lent.retire_batch(iteration)
+            block, step = self.schedule.block_of(iteration)
+            self._lent.advance(block)
+            begun = monotonic_ns()
+            while not self._window.control.wait_published(self._window.root, block):
+                self._check_usable()  # a signal handler may have closed it
+                self._check()
+                self._check_thread(block)
             self._check()
-            self._check_thread(block)
-        self._check()
-        self._counter.waited(begun, "wait for a block")
-        batch = self._lent.take(iteration, block, step)
-        self._next = iteration + 1
-        self._counter.iterated(len(batch), int(batch.lengths.sum()))
-        return batch
+            self._counter.waited(begun, "wait for a block")
+            batch = self._lent.take(iteration, block, step)
+            self._next = iteration + 1
+            self._counter.iterated(len(batch), int(batch.lengths.sum()))
+            return batch
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
@@ -252,8 +247,6 @@ class Reader:
         if not self._window.control.wait_published(self._window.root, block):
             self._check()
             raise Error(f"{self._options.name}: is read no more, for the main thread has ended")
-
-    # --- the end --------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Ask for nothing more, after the last iteration: no block comes over live views."""
