@@ -9,6 +9,7 @@ counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmd
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
 
+import contextlib as _contextlib
 import importlib as _importlib
 import typing as _typing
 
@@ -71,6 +72,9 @@ _LATER = {
 
 
 def __getattr__(name: str) -> _typing.Any:
+    if name in ("tool", "verify"):  # py-lmdb's own; versions before 3.0 have no verify
+        with _contextlib.suppress(ImportError):
+            return _importlib.import_module(f"lmdb.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(_importlib.import_module(f"lmdbio.{_LATER[name]}"), name)
@@ -82,6 +86,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
+__path__ += _lmdb.__path__  # for modules of py-lmdb's that are not here
 enable_drop_gil, version = _lmdb.enable_drop_gil, _lmdb.version
 for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():

@@ -197,6 +197,8 @@ _STRERROR = {
     MDB_INVALID: "MDB_INVALID: File is not an LMDB file",
     MDB_IS_READONLY: "MDB_IS_READONLY: Can't write in readonly txn or environment",
 }
+#: Advice of py-lmdb's on what the caller can do about it.
+_HINTS = {MDB_DBS_FULL: " (Please use a larger Environment(max_dbs=) parameter)"}
 _KINDS: dict[int, type[Error]] = {
     MDB_BAD_VALSIZE: BadValsizeError,
     MDB_INCOMPATIBLE: IncompatibleError,
@@ -221,7 +223,8 @@ def lmdb_error(what: str, code: int = 0) -> Error:
         An instance of the code's class, with py-lmdb's attributes ``what``, ``code``, ``reason``.
     """
     reason = _STRERROR.get(code) or (os.strerror(code) if code else "Successful return: 0")
-    error = _KINDS.get(code, Error)(f"{what}: {reason}" if code else what)
+    message = f"{what}: {reason}{_HINTS.get(code, '')}" if code else what
+    error = _KINDS.get(code, Error)(message)
     return _as_lmdb(error, what, code, reason)
 
 

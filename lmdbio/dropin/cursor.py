@@ -12,7 +12,13 @@ from lmdbio._core import Move
 from lmdbio.dropin.arguments import as_bytes, as_optional_bytes
 from lmdbio.dropin.iterator import CursorIterator
 from lmdbio.dropin.position import Position
-from lmdbio.errors import MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, CorruptedError, lmdb_error
+from lmdbio.errors import (
+    MDB_BAD_VALSIZE,
+    MDB_INCOMPATIBLE,
+    MDB_NOTFOUND,
+    CorruptedError,
+    lmdb_error,
+)
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 
@@ -72,11 +78,14 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
         if self._run is not None:
             self._settle()
         try:
-            return self._c.count()
+            found = self._c.count()
         except _core.UnplacedError:
             raise lmdb_error("mdb_cursor_count", errno.EINVAL) from None
         except _core.NoDuplicatesError:
             raise lmdb_error("mdb_cursor_count", MDB_INCOMPATIBLE) from None
+        if not found:
+            raise lmdb_error("mdb_cursor_count", MDB_NOTFOUND)
+        return found
 
     # --- by number (not in py-lmdb)
 

@@ -6,13 +6,6 @@ would call themselves. This one is loaded first.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-
 import lmdb
-
-# Its extension asks for this one when it opens a file.
-with contextlib.suppress(ImportError):
-    importlib.import_module("lmdb._envid")
 
 __all__ = ["lmdb"]

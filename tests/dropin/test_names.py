@@ -278,6 +278,47 @@ def test_a_program_that_nobody_changed_runs(before: str, module: str, tmp_path: 
     assert done.stdout == f"(b'0049', b'named 49')\n{module}\n"
 
 
+TOOLS = """
+import os, sys
+PACKAGE
+path = sys.argv[1]
+with lmdb.open(path) as env, env.begin(write=True) as txn:
+    txn.put(b"k", b"v")
+from lmdb import tool, verify
+import lmdb.tool, lmdb.verify
+assert lmdb.tool is tool and lmdb.verify is verify
+assert verify.verify(path) == []
+tool.main(["-e", path, "get", "k"])
+"""
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "import lmdb",
+        "import lmdbio; sys.modules['lmdb'] = lmdbio; import lmdb",
+        "import lmdbio as lmdb; sys.modules['lmdb'] = lmdb",
+    ],
+)
+def test_py_lmdb_s_tools_are_there(package: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TOOLS.replace("PACKAGE", package), str(tmp_path / "db")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "v" in done.stdout
+
+
+def test_py_lmdb_s_tools_are_lmdbio_s_by_its_own_name() -> None:
+    from lmdbio import tool, verify
+
+    assert (tool.__name__, verify.__name__) == ("lmdb.tool", "lmdb.verify")
+    assert tool.lmdb is lmdb
+    assert not hasattr(lmdbio, "nonsense")
+
+
 LOADED = """
 import sys, lmdbio
 print(sorted(name for name in ("mpi4py", "torch", "rich", "click", "cffi")

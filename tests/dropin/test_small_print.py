@@ -223,6 +223,21 @@ CALLS: dict[str, Call] = {
         f"{name}(apart)": cursor(lambda c, name=name: getattr(c, name)(memoryview(b"k0x1")[::2]))
         for name in ("set_key", "set_range", "get")
     },
+    # Behind the last key LMDB itself looks at what is no node, unless it was set_range that moved.
+    **{
+        f"{'dup' if dup else 'plain'} count() after {moves}": cursor(
+            lambda c, moves=moves: ([getattr(c, to)(*of) for to, *of in moves], c.count()), dup=dup
+        )
+        for dup in (False, True)
+        for moves in (
+            [], [("first",)], [("last",)], [("last",), ("next",)], [("last",), ("next_nodup",)],
+            [("first",), ("prev",)], [("set_key", b"k01")], [("set_key", b"k01"), ("next_dup",)],
+            [("last",), ("next_dup",)], [("set_range", b"k")], [("set_range", b"z")],
+            [("set_range", b"z"), ("prev",)], [("last",), ("set_range", b"z")], [("set_key", b"")],
+            [("set_key_dup", b"k01", b"w05")], [("set_key_dup", b"k01", b"x")],
+            [("set_range_dup", b"k01", b"w06")], [("set_range_dup", b"k01", b"x")],
+        )
+    },
     "getmulti(apart)": cursor(lambda c: c.getmulti([memoryview(b"k0x1")[::2]])),
     **{
         f"copy(compact={compact}, txn={which})": copied(compact, which)
@@ -240,6 +255,26 @@ CALLS: dict[str, Call] = {
 def test_a_call_ends_as_py_lmdb_s(name: str, folder: Path) -> None:
     call = CALLS[name]
     assert ending(call, lmdbio, folder) == ending(call, lmdb, folder)
+
+
+@pytest.mark.parametrize("missing", ["set_key", "get", "pop"])
+def test_values_of_no_key_are_not_counted(missing: str, folder: Path) -> None:
+    with lmdbio.open(str(folder / "env"), **OPTIONS) as env, env.begin() as txn:
+        cursor = txn.cursor(env.open_db(b"dup", txn))
+        assert not getattr(cursor, missing)(b"z")
+        with pytest.raises(lmdb.NotFoundError, match="mdb_cursor_count: MDB_NOTFOUND"):
+            cursor.count()
+
+
+def test_too_few_databases_are_told_with_advice(folder: Path) -> None:
+    told = []
+    for package in (lmdb, lmdbio):
+        with package.open(str(folder / "env"), readonly=True, lock=False) as env:
+            with pytest.raises(lmdb.DbsFullError) as caught:
+                env.open_db(b"dup")
+        told.append((str(caught.value), caught.value.reason, caught.value.code))
+    assert told[0] == told[1]
+    assert "max_dbs" in told[1][0]
 
 
 def test_the_defaults_of_open_stand_in_one_place() -> None:
