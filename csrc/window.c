@@ -336,7 +336,8 @@ int lio_window_map(void *address, uint64_t size, void **mapping, lio_error *erro
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, size, 0, "only whole pages can be mapped");
     /* An old size of 0 maps shared pages a second time. */
     void *again = mremap(address, 0, (size_t)size, MREMAP_MAYMOVE);
-    if (again == MAP_FAILED && (errno == EINVAL || errno == EFAULT || errno == ENOSYS))
+    if (again == MAP_FAILED &&
+        (errno == EINVAL || errno == EFAULT || errno == ENOSYS || errno == ENOMEM))
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, size, 0,
                         "this memory cannot be mapped a second time");
     if (again == MAP_FAILED)

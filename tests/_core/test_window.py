@@ -10,6 +10,8 @@ import ctypes
 import gc
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -251,6 +253,23 @@ def is_mapped(address: int) -> bool:
 def test_what_is_not_shared_has_no_second_mapping() -> None:
     private = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     assert _core.map_again(ctypes.addressof(ctypes.c_char.from_buffer(private)), PAGE) is None
+
+
+LITTLE_SPACE = """
+import ctypes, mmap, resource
+from lmdbio import _core
+size = 64 << 20
+shared = mmap.mmap(-1, size)
+used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+resource.setrlimit(resource.RLIMIT_AS, (used + size // 2,) * 2)
+print(_core.map_again(ctypes.addressof(ctypes.c_char.from_buffer(shared)), size))
+"""
+
+
+def test_a_window_has_no_second_mapping_where_there_is_no_address_space_for_it() -> None:
+    words = [sys.executable, "-c", LITTLE_SPACE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("None\n", "")
 
 
 @pytest.mark.parametrize(("shift", "size"), [(1, PAGE), (0, 100), (0, 0)])
