@@ -20,6 +20,7 @@ from lmdbio._core.plan import Plan
 from lmdbio._core.remote import Remote, RemoteFile, refuse_kind
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
+from lmdbio.remote import absolute
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import tell
 
@@ -114,6 +115,9 @@ class Engine(Opened):
         depth: requests in flight, 1..256.
         opened: another name of the file, by which it is opened; errors name ``path``.
 
+    Attributes:
+        path: as it was given.
+
     Raises:
         IncompatibleError: the file system, the kernel or ``LMDBIO_URING=0`` forbids this kind.
     """
@@ -137,7 +141,8 @@ class Engine(Opened):
             )
         self.kind = kind
         self.depth = depth
-        name = os.fsencode(self.path if opened is None else opened)
+        self._place = absolute(self.path)
+        name = os.fsencode(self._place if opened is None else opened)
         self._fill(partial(lib.lio_engine_open, name, kind.encode(), depth))
 
     def _fill(self, opens: Callable[[Any, Any], int], keep: object = None) -> None:
@@ -294,7 +299,7 @@ class Engine(Opened):
         try:
             return Engine(self.path, kind, depth, opened=f"/proc/self/fd/{fd}")
         except FileNotFoundError:  # no /proc here
-            other = Engine(self.path, kind, depth)
+            other = Engine(self.path, kind, depth, opened=self._place)
             if not os.path.samestat(os.fstat(fd), os.fstat(other.fd)):
                 raise errors.Error(f"{self.path}: was replaced while it was opened") from None
             tell(f"{self.path}: is opened by its name once more, for there is no /proc")
@@ -302,8 +307,8 @@ class Engine(Opened):
 
     @property
     def location(self) -> str:
-        """By what the file is opened again: its path, or its URL, which may hold secrets."""
-        return self.path if self._remote is None else self._remote.file.url
+        """By what the file is opened again, from any folder: its path, or its URL with secrets."""
+        return self._place if self._remote is None else self._remote.file.url
 
     @property
     def remote_file(self) -> RemoteFile | None:

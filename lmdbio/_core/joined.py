@@ -14,6 +14,7 @@ from lmdbio import errors
 from lmdbio._core._lmdbio import lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import Status, pointer_to
+from lmdbio.remote import absolute
 
 #: Structured dtype of ``lio_part``.
 PART = np.dtype(
@@ -46,7 +47,7 @@ class JoinedEngine(Engine):
         self, paths: Sequence[str], parts: npt.NDArray[Any], open_max: int, depth: int = 8
     ) -> None:
         self._name(paths, parts, depth)
-        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        names = b"".join(os.fsencode(absolute(path)) + b"\0" for path in paths)
         first = pointer_to(self._parts, "lio_part *")
         opens = partial(lib.lio_engine_open_joined, names, first, len(paths), open_max, depth)
         self._fill(opens)

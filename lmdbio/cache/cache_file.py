@@ -111,6 +111,7 @@ class CacheFile:
         Raises:
             OSError: the folder is none, cannot be written to, or has no locks.
         """
+        folder = folder.absolute()  # the process may change its own before the file is closed
         stem, numbers = source.stem, range(NUMBERS_MAX) if numbers is None else numbers
         names = [f"{stem}-{number}{SUFFIX}" for number in numbers]
         there = {path.name for path in folder.iterdir()}

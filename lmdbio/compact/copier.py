@@ -108,7 +108,7 @@ def copy_pages() -> None:
     home, subdir, map_size = sys.argv[1:]
     folder, map_bytes = subdir == "1", int(map_size)
     try:
-        with lmdb.open(home, map_bytes, folder, readonly=True, lock=False) as env:
+        with lmdb.open(os.fsencode(home), map_bytes, folder, readonly=True, lock=False) as env:
             with env.begin() as txn:
                 os.write(1, int(txn.id()).to_bytes(8, "little"))
                 env.copyfd(1, compact=True, txn=txn)
@@ -136,10 +136,14 @@ def put_records() -> None:
         os.write(1, number.to_bytes(8, "little"))
 
     try:
-        old = lmdb.open(home, map_bytes, folder, True, lock=False, max_dbs=len(named))
+        old = lmdb.open(os.fsencode(home), map_bytes, folder, True, lock=False, max_dbs=len(named))
         fresh = {"subdir": False, "lock": False, "sync": False}
         new = lmdb.open(
-            target, map_bytes, max_dbs=len(named), lib_version=int(version != "1"), **fresh
+            os.fsencode(target),
+            map_bytes,
+            max_dbs=len(named),
+            lib_version=int(version != "1"),
+            **fresh,
         )
         with old, new, old.begin(buffers=True) as source, new.begin(write=True) as made:
             tell(source.id())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -45,5 +46,5 @@ def copy_by_lmdb(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, comp
         call(lock_file, None)
     else:
         options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
-        with lmdb.open(file.path, **options) as env:
+        with lmdb.open(os.fsencode(file.location), **options) as env:
             call(env, None)

@@ -33,7 +33,7 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import absolute, is_url, shown
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
 
@@ -53,6 +53,7 @@ class DataFile:
 
     Attributes:
         path: of the environment, as the caller gave it.
+        location: the same from any folder.
         subdir: whether ``path`` is a folder.
         why_readonly: why a program that says nothing of it may not write; "": it says so.
         lock: its lock file, with reader slots.
@@ -89,6 +90,7 @@ class DataFile:
         "dense",
         "direct_path",
         "engine",
+        "location",
         "lock",
         "page_size",
         "path",
@@ -108,7 +110,8 @@ class DataFile:
         why_readonly: str = "",
     ) -> None:
         self.path, self.subdir = shown(path), keywords.subdir
-        self.lock = LockFile(path, keywords)
+        self.location = absolute(path)
+        self.lock = LockFile(self.location, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
         self.why_readonly = why_readonly
         self.engine: _core.Engine | None = None

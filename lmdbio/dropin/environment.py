@@ -182,7 +182,7 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
         """Pickle as the call that opened it: the copy opens the file anew."""
         asked = self._overrides
         given = {"readonly": True, "engine": asked.engine, "depth": asked.depth, **self._bounds}
-        return _reopen, (self._path, {**self._keywords._asdict(), **given})
+        return _reopen, (self._file.location, {**self._keywords._asdict(), **given})
 
     def _after_fork(self) -> None:
         self._forget()

@@ -25,7 +25,7 @@ class LockFile:
         slots: None: none could be had, or were asked for.
 
     Args:
-        path: of the environment, as the caller gave it.
+        path: of the environment, from any folder.
         keywords: of ``lmdb.open``.
     """
 

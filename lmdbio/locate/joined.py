@@ -245,7 +245,7 @@ class JoinedKeys:
         """Open a file in the state that it had when all were opened."""
         if self._is_closed:
             raise Error(f"{shown(self._paths[file])}: was closed before it was read")
-        found = self._open(self._paths[file])
+        found = self._open(self._survey.locations[file])
         try:
             self._survey.refuse_other(file, found)
         except BaseException:

@@ -39,7 +39,7 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import absolute, is_url, shown
 from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
@@ -117,8 +117,9 @@ def open_record_index(
         )
     from lmdbio.locate.joined import join_indexes  # others begin sooner without it
 
-    beside = None if locate == "scan" else partial(find_sidecar, provenance=provenance)
-    return join_indexes(files, lambda data: _open_one(data, name, provenance, **how), name, beside)
+    place = provenance if provenance is None else absolute(provenance)
+    beside = None if locate == "scan" else partial(find_sidecar, provenance=place)
+    return join_indexes(files, lambda data: _open_one(data, name, place, **how), name, beside)
 
 
 def _open_one(

@@ -115,7 +115,7 @@ class OpenDatabase:
     @property
     def locations(self) -> Sequence[str]:
         """By what they are opened again: paths, or URLs, which may hold secrets."""
-        return [self._pages.location] if self.survey is None else self.survey.paths
+        return [self._pages.location] if self.survey is None else self.survey.locations
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, which is there, and the record's number in it."""

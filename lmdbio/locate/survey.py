@@ -20,7 +20,7 @@ from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening, settled
 from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files, name_bytes
-from lmdbio.remote import shown
+from lmdbio.remote import absolute, shown
 from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
@@ -40,6 +40,7 @@ class Survey:
 
     Attributes:
         meta: the state of the first file.
+        locations: by which they are opened again, from any folder.
         counts: records of each file that was added, int64.
         used_bytes: of all files together, as one.
     """
@@ -47,7 +48,7 @@ class Survey:
     meta: _core.Meta
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = paths
+        self.paths, self.locations = paths, [absolute(path) for path in paths]
         self.counts = np.zeros(len(paths), np.int64)
         self._parts: Any = np.zeros(len(paths), _core.PART)
         self._identities: list[FileIdentity] = []

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 from urllib.parse import unquote, urlsplit
 
 from lmdbio.remote import (
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 #: One environment, a folder or a pattern of several, or a list of such.
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Paths = str | bytes | os.PathLike[str] | Sequence[str | bytes | os.PathLike[str]]
 
 PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
@@ -151,9 +151,9 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
         TypeError: ``source`` is none of these.
         OSError: as ``data_file``; or a folder or a pattern has none.
     """
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(file) for file in _expanded(source, subdir)]
     given = as_given(source)
+    if isinstance(given, str):
+        return [os.fspath(file) for file in _expanded(given, subdir)]
     if not given:
         raise ValueError("an empty list of paths: there is nothing to read")
     if 0 < sum(map(is_url, given)) < len(given):
@@ -243,17 +243,19 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
     Raises:
         TypeError: it is no path, and no list of such.
     """
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, (str, bytes, os.PathLike)):
+        text = os.fsdecode(source)
         if not absolute:
-            return os.fspath(source)
-        return from_root(source if is_url(source) else _named(source))
+            return text
+        return from_root(text if is_url(text) else _named(text))
     known = "a data set is a path or a list of paths"
-    if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray)):
+    if not isinstance(source, Sequence) or isinstance(source, bytearray):
         raise TypeError(f"{known}, not {type(source).__name__}")
-    for path in source:
-        if not isinstance(path, (str, os.PathLike)):
+    paths: Sequence[Any] = source
+    for path in paths:
+        if not isinstance(path, (str, bytes, os.PathLike)):
             raise TypeError(f"{known}, not of {type(path).__name__}")
-    return tuple(str(as_given(path, absolute=absolute)) for path in source)
+    return tuple(str(as_given(path, absolute=absolute)) for path in paths)
 
 
 def in_words(paths: Sequence[str | os.PathLike[str]]) -> str:

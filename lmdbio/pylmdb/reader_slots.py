@@ -112,7 +112,7 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
     """The slots of the file with ``key`` = (device, inode), for as long as they are held.
 
     Args:
-        path: as py-lmdb takes it.
+        path: of the environment.
         key: of the data file, which the caller has found sound.
         options: keywords of ``lmdb.open``, for when it is not yet open.
 
@@ -156,7 +156,7 @@ def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> tuple[Any
     """Return py-lmdb's environment, and ""; None, and why, where it cannot lock."""
     options.update(readonly=True, lock=True, create=False, readahead=False, max_spare_txns=0)
     try:
-        return lmdb.open(path, map_size=map_bytes, **options), ""
+        return lmdb.open(os.fsencode(path), map_size=map_bytes, **options), ""
     except (lmdb.Error, MemoryError) as error:
         if isinstance(error, MemoryError) or getattr(error, "code", 0) == errno.ENOMEM:
             if map_bytes != 1:

@@ -31,7 +31,7 @@ from lmdbio.records.pending import (
 from lmdbio.records.routes import Routes
 from lmdbio.records.samples import Samples, View
 from lmdbio.records.shown import Shown
-from lmdbio.remote import shown
+from lmdbio.remote import absolute, shown
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -123,7 +123,9 @@ class Records(Shown, Samples[bytes, Batch]):
         )
         # A folder may have other files when these are opened anew.
         seen = self._source.survey
-        self._state["path"] = as_given(path if seen is None else seen.paths, absolute=True)
+        self._state["path"] = as_given(path if seen is None else seen.locations, absolute=True)
+        if provenance is not None:
+            self._state["provenance"] = absolute(provenance)
         try:
             overrides = Overrides(engine, depth, request_bytes_max, gap_bytes_max)
             self.choice = choose_reading(self._source.pages, "batch", overrides)

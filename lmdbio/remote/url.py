@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
@@ -89,7 +88,13 @@ def shown(name: str | os.PathLike[str]) -> str:
 
 def absolute(name: str | os.PathLike[str]) -> str:
     """Return a path as it is from any folder; a URL as it is."""
-    return os.fspath(name) if is_url(name) else os.fspath(Path(name).absolute())
+    text = os.fspath(name)
+    if text.startswith(os.sep) or is_url(text):
+        return text
+    try:
+        return os.path.join(os.getcwd(), text)  # noqa: PTH109, PTH118, each opening comes here
+    except FileNotFoundError:  # this folder is gone, and nothing is there any more
+        return text
 
 
 def join_url(base: str, location: str) -> str:
