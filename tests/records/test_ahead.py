@@ -14,7 +14,7 @@ from tests.support import databases
 @pytest.mark.parametrize("size", [1, 8, 1000])
 def test_an_order_is_cut_into_batches(count: int, size: int) -> None:
     order = np.random.default_rng(count).permutation(count)
-    each, known = cut(order, size)
+    each, known = cut(order, size, count)
     parts = list(each)
     assert np.array_equal(np.concatenate([np.empty(0, int), *parts]), order)
     assert [len(part) for part in parts[:-1]] == [size] * (len(parts) - 1)
@@ -23,9 +23,9 @@ def test_an_order_is_cut_into_batches(count: int, size: int) -> None:
 
 def test_batches_that_are_given_are_counted_where_that_needs_no_looking_ahead() -> None:
     parts = [[3, 1], [2]]
-    assert cut(parts, None) == (parts, 3)
+    assert cut(parts, None, 4) == (parts, 3)
     lazy = iter(parts)
-    assert cut(lazy, None) == (lazy, 0)
+    assert cut(lazy, None, 4) == (lazy, 0)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_batches_that_are_given_are_counted_where_that_needs_no_looking_ahead() 
 )  # fmt: skip
 def test_what_cannot_be_cut_is_refused(wanted: object, size: object, error: type) -> None:
     with pytest.raises(error):
-        cut(wanted, size)  # type: ignore[arg-type]
+        cut(wanted, size, 4)  # type: ignore[arg-type]
 
 
 def test_records_of_one_file_and_of_several_take_an_order(tmp_path) -> None:

@@ -253,8 +253,8 @@ def test_links_in_a_folder_are_followed_and_none_is_left_out(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("source", "error", "told"),
-    [([], ValueError, "empty list"), (b"path", TypeError, "path or a list"),
-     ([b"path"], TypeError, "path or a list"), (7, TypeError, "path or a list"),
+    [([], ValueError, "empty list"), (b"path", FileNotFoundError, "no such LMDB"),
+     ([b"path"], FileNotFoundError, "no such LMDB"), (7, TypeError, "path or a list"),
      ([[]], TypeError, "path or a list")],
 )  # fmt: skip
 def test_other_sources_are_refused(source: object, error: type, told: str) -> None:
