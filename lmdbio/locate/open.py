@@ -138,7 +138,8 @@ def _open_one(
 
     def begin() -> RecordIndex:
         nonlocal refused
-        with opening(data, name, "pread") as file, contextlib.ExitStack() as failing:
+        # A provenance file has the database's record as well, and a walk is guarded.
+        with opening(data, name, "pread", proves=True) as file:
             found, why = None, None
             if locate == "scan":
                 refuse_headers(file.pages, file.meta, name, file.database)
@@ -149,12 +150,14 @@ def _open_one(
             if why is not None and refused is None:  # the first try tells it for all
                 refused = why
                 refused.tell()
-            if found is not None:
-                failing.callback(found.close)
-            elif order == "insertion":
+            if found is None and order == "insertion":
                 _refuse_lost_order(data, name, provenance)
-            index = _make_index(file, name, found, order, samples, is_demanded=is_demanded)
-            failing.pop_all()
+            try:
+                index = _make_index(file, name, found, order, samples, is_demanded=is_demanded)
+            except BaseException:
+                if found is not None:
+                    found.close()
+                raise
         if found is None:
             index.reason = "scan was asked for" if why is None else why.reason
         return index

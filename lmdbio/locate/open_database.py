@@ -204,24 +204,34 @@ class OpenFile(NamedTuple):
 
 
 @contextlib.contextmanager
-def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
+def opening(
+    data: str, name: bytes | None, engine: str, *, proves: bool = False
+) -> Iterator[OpenFile]:
     """Open a data file, and close it if the body fails, which is ``judged``.
+
+    Args:
+        proves: the body makes sure of the database's record itself.
 
     Raises:
         OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
         LookupError: no such named database.
     """
     pages = _core.open_data(data, engine, depth=32)
+    meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)
-        with judged(pages, meta):
-            found = meta.main_db
-            if name is not None:
-                found = _core.find_database(pages, meta, name)
+        found = meta.main_db
+        if name is not None:
+            found = _core.find_database(pages, meta, name)
+            if not proves:
                 guard_state(pages, meta)
-            yield OpenFile(pages, meta, found)
-    except BaseException:
-        pages.close()
+        yield OpenFile(pages, meta, found)
+    except BaseException as error:
+        try:
+            if meta is not None and isinstance(error, Exception):
+                judge(pages, meta, error)
+        finally:
+            pages.close()
         raise
 
 

@@ -9,6 +9,7 @@ Blocks of a provenance file are read when they are needed, so damage may be met 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +25,6 @@ from lmdbio.locate.open_database import OpenFile, guard_state, judged
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
 from lmdbio.provenance import Section
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.system import fork
 from lmdbio.system.log import WARNING, tell
 
 __all__ = ["Told"]
@@ -49,11 +49,8 @@ class Told:
         self.known, self._file, self._is_demanded = known, file, is_demanded
         self.reason = ""
         self._section = known if isinstance(known, Section) else None
-        self._lock = threading.Lock()
-        fork.register(self)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        #: One for a process, made when it is needed: a child's parent may hold its own for ever.
+        self._locks: dict[int, threading.Lock] = {}
 
     def ask(self, question: Callable[[Section | WalkedTree], Answer]) -> Answer:
         """Return an answer.
@@ -79,7 +76,7 @@ class Told:
         if self._is_demanded:
             raise error
         pages, meta, database = self._file
-        with self._lock:
+        with self._locks.setdefault(os.getpid(), threading.Lock()):
             found, is_first = self.known, False
             if isinstance(found, Section):
                 with judged(pages, meta):
