@@ -301,8 +301,6 @@ class DataFile:
             raise LookupError(f"{engine.path}: moved past transaction {txnid}")
         return meta, pages
 
-    # --- counts, and the end
-
     def counts(self) -> Stats:
         """Return what the engines counted; also after ``close``."""
         self._note_counts()
