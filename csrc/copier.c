@@ -33,7 +33,15 @@ struct lio_copier {
     pthread_cond_t work, over;
     lio_copying *first, **last; /* that wait */
     bool has_thread, is_closing;
+    bool is_alone; /* no thread could be started: who has rows copied does it */
 };
+
+static void copy(const lio_copying *one)
+{
+    for (size_t i = 0; i < one->count; i++)
+        lio_copy((void *)(uintptr_t)one->rows[i].to, (const void *)(uintptr_t)one->rows[i].from,
+                 (size_t)one->rows[i].length);
+}
 
 static void *carry(void *argument)
 {
@@ -52,9 +60,7 @@ static void *carry(void *argument)
             c->last = &c->first;
         one->state = RUNS;
         (void)pthread_mutex_unlock(&c->lock);
-        for (size_t i = 0; i < one->count; i++)
-            lio_copy((void *)(uintptr_t)one->rows[i].to,
-                     (const void *)(uintptr_t)one->rows[i].from, (size_t)one->rows[i].length);
+        copy(one);
         (void)pthread_mutex_lock(&c->lock);
         atomic_store(&one->is_over, true);
         (void)pthread_cond_broadcast(&c->over);
@@ -83,14 +89,10 @@ int lio_copier_open(lio_copier **out, lio_error *error)
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int problem = pthread_create(&c->thread, &attributes, carry, c);
+    c->has_thread = pthread_create(&c->thread, &attributes, carry, c) == 0;
+    c->is_alone = !c->has_thread;
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    c->has_thread = problem == 0;
-    if (problem != 0) {
-        lio_copier_close(c);
-        return lio_fail_errno(error, problem, 0, 0, "cannot start a thread that copies");
-    }
     *out = c;
     return LIO_OK;
 }
@@ -117,11 +119,16 @@ int lio_copier_start(lio_copier *c, const lio_loaded *loaded, const int64_t *row
         }
         copying->rows[i] = (row_copy){from, data + offsets[row], lengths[row]};
     }
-    (void)pthread_mutex_lock(&c->lock);
-    *c->last = copying;
-    c->last = &copying->next;
-    (void)pthread_cond_signal(&c->work);
-    (void)pthread_mutex_unlock(&c->lock);
+    if (c->is_alone) {
+        copy(copying);
+        atomic_store(&copying->is_over, true);
+    } else {
+        (void)pthread_mutex_lock(&c->lock);
+        *c->last = copying;
+        c->last = &copying->next;
+        (void)pthread_cond_signal(&c->work);
+        (void)pthread_mutex_unlock(&c->lock);
+    }
     *out = copying;
     return LIO_OK;
 }

@@ -14,7 +14,7 @@
 typedef struct lio_copier lio_copier;
 typedef struct lio_copying lio_copying; /* rows that are copied, in their turn */
 
-/* Starts the thread. */
+/* Starts the thread. Where the system has none, rows are copied when they are handed over. */
 int lio_copier_open(lio_copier **out, lio_error *error);
 
 /* Copies `rows` (numbers of rows whose `records` they are) to data + offsets[row], soon. The memory

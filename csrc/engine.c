@@ -286,7 +286,9 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
     if (ticket->hands == 0)
         ticket->hands = 1;
     note_cached(engine, reads, count, ticket);
-    return lio_ticket_start(ticket, out, error);
+    lio_ticket_start(ticket);
+    *out = ticket;
+    return LIO_OK;
 }
 
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)

@@ -254,7 +254,9 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
                 break;
         }
     ticket->hands = ticket->count;
-    return lio_ticket_start(ticket, out, error);
+    lio_ticket_start(ticket);
+    *out = ticket;
+    return LIO_OK;
 }
 
 const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)

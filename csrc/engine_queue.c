@@ -201,30 +201,34 @@ static void follow_hint(lio_queue *owner)
     owner->is_hinting = false;
 }
 
+/* Does the next request, without the lock. */
+static void carry_next(lio_queue *owner)
+{
+    lio_ticket *ticket;
+    lio_error error = {0};
+    const lio_read *read = queue_take(owner, &ticket);
+    /* One wakes the next: woken together, they would wait for the lock in turn. */
+    if (owner->first != NULL && owner->idle > 0 &&
+        (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
+        (void)pthread_cond_signal(&owner->work);
+    (void)pthread_mutex_unlock(&owner->lock);
+    perform_queued(owner->engine, read, ticket->queued_ns, &error);
+    (void)pthread_mutex_lock(&owner->lock);
+    request_ended(owner, ticket, &error);
+}
+
 /* One request after another. */
 static void carry_one_by_one(lio_queue *owner)
 {
     for (;;) {
-        lio_ticket *ticket;
-        const lio_read *read;
-        lio_error error = {0};
         while (owner->first == NULL && !has_hint(owner) && !owner->closing)
             wait_for_work(owner);
         if (owner->closing)
             break;
-        if (owner->first == NULL) {
+        if (owner->first == NULL)
             follow_hint(owner);
-            continue;
-        }
-        read = queue_take(owner, &ticket);
-        /* One wakes the next: woken together, they would wait for the lock in turn. */
-        if (owner->first != NULL && owner->idle > 0 &&
-            (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
-            (void)pthread_cond_signal(&owner->work);
-        (void)pthread_mutex_unlock(&owner->lock);
-        perform_queued(owner->engine, read, ticket->queued_ns, &error);
-        (void)pthread_mutex_lock(&owner->lock);
-        request_ended(owner, ticket, &error);
+        else
+            carry_next(owner);
     }
 }
 
@@ -385,35 +389,28 @@ int lio_queue_of(lio_engine *engine, lio_queue **out, lio_error *error)
 }
 
 /* Starts threads for what waits, as far as `depth` allows. Signals stay with the threads of the
- * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one
- * thread must run, the others are a matter of speed. */
-static int queue_grow(lio_queue *owner, lio_error *error)
+ * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). They are a
+ * matter of speed: where there is none, who waits for a ticket does its requests (wait_for). */
+static void queue_grow(lio_queue *owner)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
-    int problem = 0;
     uint64_t wanted = owner->threads - owner->idle + queue_hands(owner);
     uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
     size_t stack_bytes = owner->engine->file.kind->stack_bytes;
     wanted = wanted < most ? wanted : most;
     if (owner->threads >= wanted)
-        return LIO_OK;
+        return;
     (void)sigfillset(&all);
     (void)sigdelset(&all, SIGBUS);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setstacksize(&attributes, stack_bytes > 0 ? stack_bytes : STACK_BYTES);
-    while (owner->threads < wanted) {
-        problem = pthread_create(&owner->thread[owner->threads], &attributes, carry, owner);
-        if (problem != 0)
-            break;
+    while (owner->threads < wanted &&
+           pthread_create(&owner->thread[owner->threads], &attributes, carry, owner) == 0)
         owner->threads++;
-    }
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (owner->threads == 0)
-        return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for reading");
-    return LIO_OK;
 }
 
 void lio_queue_hint(lio_queue *owner, lio_hint *hint)
@@ -421,7 +418,7 @@ void lio_queue_hint(lio_queue *owner, lio_hint *hint)
     (void)pthread_mutex_lock(&owner->lock);
     if (owner->hints < HINTS_MAX) {
         hint_append(owner, hint);
-        (void)queue_grow(owner, NULL); /* without a thread it waits for one, or the end */
+        queue_grow(owner); /* without a thread it waits for one, or the end */
         if (has_hint(owner))
             (void)pthread_cond_signal(&owner->work);
         hint = NULL;
@@ -446,28 +443,19 @@ int lio_ticket_make(lio_queue *owner, size_t count, lio_ticket **out, lio_error 
     return LIO_OK;
 }
 
-int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
+void lio_ticket_start(lio_ticket *ticket)
 {
     lio_queue *owner = ticket->owner;
-    int code = LIO_OK;
     if (ticket->count > 0) {
         (void)pthread_mutex_lock(&owner->lock);
         queue_append(owner, ticket);
-        code = queue_grow(owner, error);
-        if (code != LIO_OK)
-            queue_remove(owner, ticket);
-        else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
+        queue_grow(owner);
+        if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
             lio_ring_nudge(owner->ring);
         else
             (void)pthread_cond_signal(&owner->work); /* which wakes the next, if there is more */
         (void)pthread_mutex_unlock(&owner->lock);
     }
-    if (code != LIO_OK) {
-        free(ticket);
-        return code;
-    }
-    *out = ticket;
-    return LIO_OK;
 }
 
 static struct timespec deadline_after(int timeout_ms)
@@ -483,8 +471,16 @@ static struct timespec deadline_after(int timeout_ms)
     return now;
 }
 
+static bool is_past(const struct timespec *deadline)
+{
+    struct timespec now = deadline_after(0);
+    return now.tv_sec > deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
 /* Under the lock: waits until the one has ended, or the other has nothing left to begin, or time is
- * up. Either may be NULL. */
+ * up. Either may be NULL. Where no thread could be started, it does the requests that wait meanwhile,
+ * one at least. */
 static void wait_for(lio_queue *owner, const lio_ticket *ended, const lio_ticket *begun,
                      int timeout_ms)
 {
@@ -492,8 +488,13 @@ static void wait_for(lio_queue *owner, const lio_ticket *ended, const lio_ticket
     int waited = 0;
     owner->heeding += begun != NULL;
     while ((ended == NULL || !has_ended(ended)) && (begun == NULL || begun->queued) &&
-           waited == 0 && timeout_ms != 0) {
-        if (timeout_ms < 0)
+           waited == 0) {
+        if (owner->threads == 0 && owner->first != NULL) {
+            carry_next(owner);
+            waited = timeout_ms >= 0 && is_past(&deadline);
+        } else if (timeout_ms == 0)
+            break;
+        else if (timeout_ms < 0)
             (void)pthread_cond_wait(&owner->done, &owner->lock);
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);

@@ -4,7 +4,7 @@
  *                                              that has one left, in order
  *
  * Each thread performs one request at a time; or, where the queue has a ring, one thread hands all
- * of them to the kernel. Hints have a queue of their own: one thread at a time comes to them, when
+ * of them to the kernel. Where no thread can be had, who waits for a ticket does it. Hints have a queue of their own: one thread at a time comes to them, when
  * no request waits.
  *
  * A queue belongs to the process that made it. After fork the child finds another process id
@@ -48,8 +48,8 @@ void lio_queue_close(lio_queue *queue);
 /* A ticket with room for `count` reads, none of them filled in. */
 int lio_ticket_make(lio_queue *owner, size_t count, lio_ticket **out, lio_error *error);
 
-/* Hands a ticket whose requests are filled in to the threads. Frees it on failure. */
-int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error);
+/* Hands a ticket whose requests are filled in to the threads. */
+void lio_ticket_start(lio_ticket *ticket);
 
 /* Queues a hint from malloc, which is the queue's from now on. */
 void lio_queue_hint(lio_queue *queue, lio_hint *hint);

@@ -124,9 +124,10 @@ def _opened(
         begun: deque[Future[_Located]] = deque()
         try:
             for at in range(len(paths)):
-                for path in paths[at + len(begun) : at + OPENING_MAX]:
-                    begun.append(threads.submit(open_index, path))
-                yield begun.popleft().result()
+                with contextlib.suppress(RuntimeError):  # no thread can be started, or no more
+                    for path in paths[at + len(begun) : at + OPENING_MAX]:
+                        begun.append(threads.submit(open_index, path))
+                yield begun.popleft().result() if begun else open_index(paths[at])
         finally:
             for one in begun:
                 one.cancel()

@@ -35,6 +35,7 @@ from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
+from lmdbio.reader.carrying import carry
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
@@ -206,7 +207,7 @@ class Reader:
             block, step = self.schedule.block_of(iteration)
             self._lent.advance(block)
             begun = monotonic_ns()
-            while not self._window.control.wait_published(self._window.root, block):
+            while not _has_come(self._window, self._thread, block):
                 self._check_usable()  # a signal handler may have closed it
                 self._check()
                 self._check_thread(block)
@@ -361,6 +362,13 @@ class Reader:
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._options.name}, rank {self.rank} of {self.size}, {state}>"
+
+
+def _has_come(window: share.NodeWindow, thread: RootThread | None, block: int) -> bool:
+    """Return whether a block is published, after a slice of time at most."""
+    if thread is not None and thread.turns is not None:
+        return carry(thread, block)
+    return window.control.wait_published(window.root, block)
 
 
 def _is_unused(thread: RootThread | None) -> Callable[[], bool]:

@@ -8,7 +8,10 @@ import mmap
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Generator, Iterator
 from time import monotonic_ns
+from typing import Any
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
@@ -63,6 +66,8 @@ class RootThread(threading.Thread):
     Attributes:
         launched_s: when it was started, by ``time.monotonic``; None: it was not.
         begun: is set when it runs.
+        turns: of its work, which its rank takes (``carrying``); None: the thread does.
+        published: blocks, so far.
         error: what ended it, if something failed.
     """
 
@@ -81,6 +86,8 @@ class RootThread(threading.Thread):
         self.begun, self._filled = threading.Event(), threading.Event()
         self._resting: tuple[Rest, int] | None = None  # why, and since when
         self.launched_s: float | None = None
+        self.turns: Any = None
+        self.published = 0
         self.error: BaseException | None = None
 
     # --- beginning and end
@@ -96,13 +103,17 @@ class RootThread(threading.Thread):
         _start(self, self._supply.path)
 
     def run(self) -> None:
+        """Do its work."""
+        deque(self.work(), 0)
+
+    def work(self) -> Generator[None, None, None]:
         """Fill slots until no rank needs more; then stay while other nodes may fail."""
         self.begun.set()
         try:
             with contextlib.suppress(_LeftError):
-                self._fill()
-            self._watch()
-        except _StoppedError:
+                yield from self._fill()
+            yield from self._watch()
+        except (_StoppedError, GeneratorExit):
             pass
         except BaseException as error:
             self.error = error
@@ -138,19 +149,15 @@ class RootThread(threading.Thread):
     @property
     def is_filling(self) -> bool:
         """Whether the thread may still write to the window."""
-        return self.is_alive() and not self._filled.is_set()
-
-    def wait_warm(self, *, is_shown: bool) -> None:
-        """Wait until all is there that is to be there before the first block; raise what fails."""
-        from lmdbio.reader.warm_up import WarmUp  # others begin sooner without it
-
-        with WarmUp(self._supply, is_shown=is_shown) as warm_up:
-            warm_up.wait(self._filled, lambda: self.is_filling)
-        if self.error is not None:
-            raise self.error
+        return (self.is_alive() or self.turns is not None) and not self._filled.is_set()
 
     def finish(self) -> None:
         """Wait until the thread has stopped filling, however long; and shortly for its end."""
+        if self.turns is not None and self.turns.gi_running:  # a signal's handler ends it
+            self.stop()
+            return
+        if self.turns is not None:
+            self.turns.close()
         if not self.begun.is_set():
             self._close()
         while self.is_filling:
@@ -160,11 +167,12 @@ class RootThread(threading.Thread):
 
     # --- one step after another
 
-    def _fill(self) -> None:
+    def _fill(self) -> Iterator[None]:
         """Keep reads in flight for as many blocks as there are free slots."""
         pending = self._next(0)
         try:
             while pending is not None or self._supply.flights:
+                yield
                 self._check_alive()
                 self._mail.end_turn()
                 if self._land():
@@ -244,7 +252,8 @@ class RootThread(threading.Thread):
         flight.ticket.close()
         self._supply.guard()
         _core.write_table(flight.address, flight.offsets, flight.lengths)
-        self._window.control.publish(self._window.root, flight.number + 1)
+        self.published = flight.number + 1
+        self._window.control.publish(self._window.root, self.published)
         self._counter.filled(begun, times, flight.bytes)
         if flight.past:
             self._supply.judge(flight, times)
@@ -259,9 +268,10 @@ class RootThread(threading.Thread):
             self._mail.tell(failure)
         return failure is not None
 
-    def _watch(self) -> None:
+    def _watch(self) -> Iterator[None]:
         """Hear and tell of failures while other nodes still read, though this root does not."""
         while self._mail.watches or self._supply.serves:
+            yield
             self._check_alive()
             self._supply.tend()
             self._mail.leave(self._check_alive)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lmdbio import share
 from lmdbio.machine.cache_choice import choose_cache
@@ -41,6 +42,7 @@ from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import Wish
+from lmdbio.reader.carrying import launch, wait_warm
 from lmdbio.reader.options import LOCAL, ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
@@ -371,12 +373,12 @@ def _agree_block(
 
 def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Wait until all roots have read what they keep. Collective over the job."""
-    _on_thread(job, thread, window, lambda root: root.wait_warm(is_shown=job.rank == 0))
+    _on_thread(job, thread, window, partial(wait_warm, is_shown=job.rank == 0))
 
 
 def _launch(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Start this rank's thread, if it is a root. Collective over the job."""
-    _on_thread(job, thread, window, lambda root: root.launch())
+    _on_thread(job, thread, window, partial(launch, is_alone=job.alone))
 
 
 def _on_thread(

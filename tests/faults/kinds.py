@@ -75,7 +75,7 @@ KINDS = (
     _failing("io_uring: EPERM", Call.URING, errno.EPERM),
     _borne("io_uring: ENOMEM", Rule(Call.URING_ENTER, Act.FAIL, errno.ENOMEM, 2)),
     _failing("fstat: EIO", Call.STAT, errno.EIO),
-    _failing("thread: EAGAIN", Call.THREAD, errno.EAGAIN),
+    _borne("thread: EAGAIN", Rule(Call.THREAD, Act.FAIL, errno.EAGAIN, 1)),
     _failing("malloc: NULL", Call.MEMORY, errno.ENOMEM),
     _failing("write: ENOSPC", Call.WRITE, errno.ENOSPC, "convert", "collect"),
     _borne("write: short", Rule(Call.WRITE, Act.SHORT, 0, 1), only=("convert", "collect")),
