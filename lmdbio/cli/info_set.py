@@ -177,7 +177,9 @@ def _names(one: dict[str, Any]) -> list[str]:
 def _layout(one: dict[str, Any]) -> str:
     main = one["databases"][0]
     if main["layout"] is None:
-        return "none that is known" if main["entries"] else "none: no records"
+        odd = ", ".join(map(show_key, main["odd_keys"]))
+        text = "none that is known" if main["entries"] else "none: no records"
+        return f"{text}, perhaps no samples: {odd}" if odd else text
     layout = main["layout"]
     how = "refused" if layout["refused"] is not None else f"read by {layout['argument']}"
     return f"{layout['name']}, {how}"

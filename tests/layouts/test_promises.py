@@ -227,3 +227,10 @@ def test_a_set_names_the_files_that_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "1.lmdb", [0, 1, 3], length=pickle.dumps(4))
     text = CliRunner().invoke(cli, ["info", *map(str, sorted(tmp_path.iterdir()))]).output
     assert "ocp, refused (1)" in text and 'ocp, read by layout="ocp" (1)' in text
+
+
+def test_a_set_names_keys_that_are_perhaps_no_samples(tmp_path: Path) -> None:
+    for name in ("0.lmdb", "1.lmdb"):
+        write(tmp_path / name, range(9), b"img-%d.png", __keys__=b"")
+    text = CliRunner().invoke(cli, ["info", *map(str, sorted(tmp_path.iterdir()))]).output
+    assert "none that is known, perhaps no samples: __keys__" in text
