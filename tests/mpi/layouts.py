@@ -7,6 +7,7 @@ layout of pairs, one that the file has not, and words that differ between ranks,
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def write(path: Path) -> None:
     with lmdb.open(str(path), map_size=1 << 28) as env, env.begin(write=True) as txn:
         for i in range(COUNT):
             txn.put(b"%d" % i, value(i))
-        txn.put(b"length", b"no pickle")
+        txn.put(b"length", pickle.dumps(COUNT))
 
 
 def check(path: Path, wanted: dict[int, bytes], **words: Any) -> None:
