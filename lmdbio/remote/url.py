@@ -87,9 +87,9 @@ def shown(name: str | os.PathLike[str]) -> str:
 
 
 def absolute(name: str | os.PathLike[str]) -> str:
-    """Return a path as it is from any folder; a URL as it is."""
+    """Return a path as it is from any folder; a URL, and an empty path, as they are."""
     text = os.fspath(name)
-    if text.startswith(os.sep) or is_url(text):
+    if not text or text.startswith(os.sep) or is_url(text):
         return text
     try:
         return os.path.join(os.getcwd(), text)  # noqa: PTH109, PTH118, each opening comes here
