@@ -9,6 +9,7 @@ written to while it reads, are errors on all ranks that name them.
 from __future__ import annotations
 
 import itertools
+import pickle
 import shutil
 import sys
 from collections.abc import Callable
@@ -229,8 +230,8 @@ def samples(folder: Path) -> None:
                 databases.open_writable(Path(path), version_of(path), subdir=False) as env,
                 env.begin(write=True) as txn,
             ):
-                if txn.stat()["entries"]:
-                    txn.put(b"length", b"no pickle")
+                if count := txn.stat()["entries"]:
+                    txn.put(b"length", pickle.dumps(count))
 
     on_first(make)
     files = [*enumerate(COUNTS), (2, COUNTS[2])]
