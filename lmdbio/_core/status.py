@@ -78,6 +78,17 @@ class Status:
             raise self.exception(code)
 
 
+class _ArrayTypes(dict[str, Any]):
+    """The type of an array whose elements a pointer type points to."""
+
+    def __missing__(self, ctype: str) -> Any:
+        self[ctype] = found = ffi.typeof(f"{ctype.removesuffix('*').rstrip()}[]")
+        return found
+
+
+_array_types = _ArrayTypes()
+
+
 def pointer_to(array: npt.NDArray[Any], ctype: str) -> Any:
-    """The address of a C-contiguous array as a C pointer; the caller keeps the array alive."""
-    return ffi.cast(ctype, ffi.from_buffer(array))
+    """The elements of a C-contiguous array, for a C function that takes a pointer to them."""
+    return ffi.from_buffer(_array_types[ctype], array)

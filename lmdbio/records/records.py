@@ -301,13 +301,16 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError, OSError, Error: as ``values``.
         """
         routes = self._routes
-        if routes.kept or not isinstance(indices, list):
-            return KeptValues(routes, indices) if routes.kept else ReadValues(routes, indices)
-        begun, indices = monotonic_ns(), indices.copy()
+        if routes.kept:
+            return KeptValues(routes, indices)
+        begun = monotonic_ns()
+        if isinstance(indices, list):
+            indices = indices.copy()
         if (cached := routes.held_values(indices)) is None:
             return ReadValues(routes, indices)
-        routes.counter.located(begun, len(indices))
-        return CachedValues(routes, indices, cached)
+        wanted, values = cached
+        routes.counter.located(begun, len(wanted))
+        return CachedValues(routes, wanted, values)
 
     def stats(self) -> Stats:
         """Return what this process has read with this object so far; also after ``close``."""

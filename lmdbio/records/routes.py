@@ -241,14 +241,26 @@ class Routes:
 
     # --- values that are made when they are asked for
 
-    def held_values(self, indices: list[int]) -> _core.Values | None:
-        """Return values that nobody need wait for; None: some may have to be read."""
+    def held_values(self, indices: npt.ArrayLike) -> tuple[list[int], _core.Values] | None:
+        """Return indices as a list, and their values, of which none need be waited for.
+
+        None: some may have to be read, or these are no list and no array of int64.
+        """
         cache = self.file_cache
         if self.gatherer is None or cache.place == "mapping" or cache.complete():
             return None
         if self._holder is None:
             self._holder = self.source.value_holder(self.engine)
-        return None if self._holder is None else self._holder(indices)
+        if self._holder is None:
+            return None
+        if isinstance(indices, list):
+            wanted = indices
+        elif isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1:
+            wanted = indices.tolist()
+        else:
+            return None
+        values = self._holder(wanted)
+        return None if values is None else (wanted, values)
 
     def missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
         """Return whether each extent has to be waited for; None: none, so far as is known."""

@@ -21,14 +21,22 @@ import random
 import threading
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Indexed", "Making", "SampleInfo", "Source", "Watch", "make_with", "sample_info"]
+__all__ = [
+    "Indexed",
+    "Making",
+    "SampleInfo",
+    "Source",
+    "Watch",
+    "begin_draws",
+    "end_draws",
+    "sample_info",
+]
 
 _MASK = 2**64 - 1
 #: While a transform has drawn nothing for so many samples, torch's functions are not looked at any
@@ -74,16 +82,30 @@ class Making:
         made: samples made so far; the length is the place of the one that is being made.
         left_out: number of samples before it that were left out.
         has_drawn: whether a generator was asked for.
+        outer: what the thread made before, in whose transform this is; None: nothing.
+        mode: mode of torch's functions; None: they are not looked at.
     """
 
-    __slots__ = ("_generators", "_index", "batch", "has_drawn", "left_out", "made", "source")
+    __slots__ = (
+        "_generators",
+        "_index",
+        "batch",
+        "has_drawn",
+        "left_out",
+        "made",
+        "mode",
+        "outer",
+        "source",
+    )
 
     def __init__(self, source: Source, batch: Indexed) -> None:
         self.source, self.batch = source, batch
         self.made: list[Any] = []
         self.left_out, self.has_drawn = 0, False
+        self.outer: Making | None = None
+        self.mode: TorchFunctionMode | None = None
         self._index: int | None = -1  # of the sample that the generators are seeded for
-        self._generators: dict[type, Any] = {}
+        self._generators: dict[type, Any] | None = None
 
     @property
     def index(self) -> int | None:
@@ -94,12 +116,13 @@ class Making:
     def generator(self, kind: type) -> Any:
         """Return the sample's generator of a kind, a key of ``_KINDS``."""
         index, self.has_drawn = self.index, True
-        if index != self._index:
+        generators = self._generators
+        if generators is None or index != self._index:
             self._index = index
-            self._generators.clear()
-        if kind not in self._generators:
-            self._generators[kind] = _KINDS[kind](self._seed(index))
-        return self._generators[kind]
+            generators = self._generators = {}
+        if kind not in generators:
+            generators[kind] = _KINDS[kind](self._seed(index))
+        return generators[kind]
 
     def _seed(self, index: int | None) -> int:
         """Return a seed of 64 bits."""
@@ -191,45 +214,33 @@ class Watch:
         self.left, self.source = WATCHED_SAMPLES, Source(0, -1)
 
 
-class make_with:  # noqa: N801, as a context manager it is a verb
-    """Have this thread draw from the generators of the samples that it makes.
+def begin_draws(making: Making, watch: Watch) -> None:
+    """Have this thread draw from the generators of the samples that it makes, until ``end_draws``.
 
     Args:
         making: these samples.
         watch: of their transform.
     """
+    if not _is_installed:
+        _install()
+    making.outer = getattr(_thread, "making", None)
+    _thread.making = making
+    if watch.source != making.source:  # transforms may draw from an epoch on
+        watch.left, watch.source = WATCHED_SAMPLES, making.source
+    if watch.left > 0:
+        making.mode = _TorchDraws()
+        making.mode.__enter__()
 
-    __slots__ = ("_making", "_outer", "_torch", "_watch")
 
-    def __init__(self, making: Making, watch: Watch) -> None:
-        self._making, self._watch = making, watch
-        self._outer: Making | None = None
-        self._torch: _TorchDraws | None = None
-
-    def __enter__(self) -> None:
-        if not _is_installed:
-            _install()
-        self._outer = getattr(_thread, "making", None)  # a transform may use another loader
-        _thread.making = self._making
-        if self._watch.source != self._making.source:  # transforms may draw from an epoch on
-            self._watch.left, self._watch.source = WATCHED_SAMPLES, self._making.source
-        if self._watch.left > 0:
-            self._torch = _TorchDraws()
-            self._torch.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._torch is not None:
-            self._torch.__exit__(kind, error, trace)
-        _thread.making = self._outer
-        if self._making.has_drawn:
-            self._watch.left = WATCHED_SAMPLES
-        elif self._watch.left > 0:
-            self._watch.left -= len(self._making.made)
+def end_draws(making: Making, watch: Watch) -> None:
+    """Have this thread draw as it did before ``begin_draws``."""
+    if making.mode is not None:
+        making.mode.__exit__(None, None, None)
+    _thread.making, making.outer = making.outer, None
+    if making.has_drawn:
+        watch.left = WATCHED_SAMPLES
+    elif watch.left > 0:
+        watch.left -= len(making.made)
 
 
 def _install() -> None:

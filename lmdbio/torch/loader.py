@@ -264,11 +264,12 @@ class Loader(torch.utils.data.DataLoader[Any]):
         cursor = self._cursor
         epoch_slice, version = cursor.begin(use=True), cursor.version
         ahead, steps = self._begin(epoch_slice), len(epoch_slice)
+        own = self.__dict__  # a DataLoader has a look at each attribute that is set
         try:
             for step in range(steps):
                 batch = ahead.next()
                 if version == cursor.version:  # else a state was loaded, or an epoch was said
-                    self._latest = epoch_slice, step + 1, version
+                    own["_latest"] = epoch_slice, step + 1, version
                     if step == steps - 1:
                         cursor.end(epoch_slice.number)
                 yield batch

@@ -26,13 +26,7 @@ class BatchIndices(list[int]):
     """
 
     __slots__ = ("source",)
-
-    def __init__(self, indices: list[int], source: Source) -> None:
-        super().__init__(indices)
-        self.source = source
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self), self.source)
+    source: Source
 
 
 class RankSampler(DistributedSampler[int]):
@@ -262,7 +256,7 @@ class Indices(Iterator[list[int]]):
     def __init__(self, cursor: EpochCursor, sampler: BatchSampler | None = None) -> None:
         self._cursor, self._sampler, self._steps = cursor, sampler, 0
         self._slice: EpochSlice | None = None
-        self._version = -1
+        self._version, self._count = -1, 0
         #: It goes on where an epoch was over, so nothing is left, unless one is said from now on.
         self._ended: int | None = None
 
@@ -283,23 +277,25 @@ class Indices(Iterator[list[int]]):
         if self._sampler is not None:
             refuse_second_sharding(self._sampler, cursor.ranks.now()[1], "BatchSampler")
         self._slice, self._version = cursor.begin(use=True), cursor.version
+        self._count = len(self._slice)
         return self._slice
 
     def __iter__(self) -> Indices:
         return self
 
     def __next__(self) -> list[int]:
-        if self._ended == self._cursor.said:
+        if self._ended is not None and self._ended == self._cursor.said:
             raise StopIteration
-        epoch_slice = self._begun()
+        epoch_slice = self._slice or self._begun()
         if self._sampler is not None and self.is_current:
             self._sampler._latest = self
-        left = len(epoch_slice) - self._steps
+        left = self._count - self._steps
         if left <= 0:
             self._steps = len(epoch_slice.shard)
             self._end(epoch_slice)
             raise StopIteration
-        samples = BatchIndices(epoch_slice.samples(self._steps).tolist(), epoch_slice.source)
+        samples = BatchIndices(epoch_slice.samples(self._steps).tolist())
+        samples.source = epoch_slice.source
         self._steps += 1
         if left == 1:
             self._end(epoch_slice)

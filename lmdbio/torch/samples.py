@@ -16,7 +16,7 @@ from typing import Any
 
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
-from lmdbio.torch.draws import Indexed, Making, Source, Watch, make_with
+from lmdbio.torch.draws import Indexed, Making, Source, Watch, begin_draws, end_draws
 
 __all__ = [
     "CalledOffError",
@@ -174,10 +174,16 @@ class SampleMaker:
             What ``values``, ``make`` or ``finish`` raised, with a note that names the record.
         """
         making = Making(source or NO_SOURCE, batch)
-        if source is None:
-            return self._filled(making, make, values, is_wanted, finish)
-        with make_with(making, self._watch):
-            return self._filled(making, make, values, is_wanted, finish)
+        if source is not None:
+            begin_draws(making, self._watch)
+        try:
+            if self._errors != "raise":
+                values = _reads(values)
+            self._fill(making, make(values, batch), is_wanted)
+            return making.made if finish is None else self._finish(making, finish)
+        finally:
+            if source is not None:
+                end_draws(making, self._watch)
 
     def finished(
         self,
@@ -191,23 +197,13 @@ class SampleMaker:
             return samples
         making = Making(source or NO_SOURCE, batch)
         making.made = samples
-        if source is None:
+        if source is not None:
+            begin_draws(making, self._watch)
+        try:
             return self._finish(making, finish)
-        with make_with(making, self._watch):
-            return self._finish(making, finish)
-
-    def _filled(
-        self,
-        making: Making,
-        make: Make,
-        values: Iterator[Any],
-        is_wanted: Callable[[], bool] | None,
-        finish: Callable[[list[Any]], Any] | None,
-    ) -> Any:
-        if self._errors != "raise":
-            values = _reads(values)
-        self._fill(making, make(values, making.batch), is_wanted)
-        return making.made if finish is None else self._finish(making, finish)
+        finally:
+            if source is not None:
+                end_draws(making, self._watch)
 
     def _finish(self, making: Making, finish: Callable[[list[Any]], Any]) -> Any:
         try:
@@ -221,36 +217,40 @@ class SampleMaker:
     def _fill(
         self, making: Making, made: Iterator[Any], is_wanted: Callable[[], bool] | None
     ) -> None:
-        samples, count = making.made, len(making.batch)
+        samples, count, place = making.made, len(making.batch), 0
         stride = count if is_wanted is None else self._stride
-        while (place := len(samples) + making.left_out) < count:
-            begun = monotonic()
+        while place < count:
+            begun = 0.0 if is_wanted is None else monotonic()
             try:
                 # The list's length is the place of the sample that is being made, at any moment.
                 samples.extend(islice(made, stride))
-                place, end = len(samples) + making.left_out, min(place + stride, count)
+                end = min(place + stride, count)
+                place = len(samples) + making.left_out
                 if place < end:  # for an iterator that is the end, as for a DataLoader
                     index = making.batch.indices[place]
                     raise RuntimeError(f"the transform raised StopIteration for sample {index}")
             except _ReadError as error:
                 raise error.error from None
             except Exception as error:
-                place = len(samples) + making.left_out
-                add_note(error, self._where(int(making.batch.indices[place])))
-                if not self._leaves_out(error):
+                if not self._leaves_out(making, error):
                     raise
-                making.left_out += 1
-                with self._counting:
-                    self.left_out += 1
+                place = len(samples) + making.left_out
             if is_wanted is not None:
                 if not is_wanted():
                     raise CalledOffError("this loader is closed")
                 stride = self._stride = _next_stride(stride, monotonic() - begun)
 
-    def _leaves_out(self, error: Exception) -> bool:
-        if isinstance(self._errors, str):
-            return self._errors == "skip"
-        return bool(self._errors(error))
+    def _leaves_out(self, making: Making, error: Exception) -> bool:
+        """Return whether the sample that is being made is left out, for its transform raised."""
+        place = len(making.made) + making.left_out
+        add_note(error, self._where(int(making.batch.indices[place])))
+        errors = self._errors
+        if not (errors == "skip" if isinstance(errors, str) else errors(error)):
+            return False
+        making.left_out += 1
+        with self._counting:
+            self.left_out += 1
+        return True
 
     def _note(self, batch: Indexed) -> str:
         """Return a note that names samples of a batch."""
