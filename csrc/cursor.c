@@ -521,6 +521,11 @@ static uint64_t spot_of(const lio_tree *t)
     return l->pgno << SPOT_INDEX_BITS | l->index;
 }
 
+uint64_t lio_spot_page(lio_spot spot)
+{
+    return spot.key >> SPOT_INDEX_BITS;
+}
+
 lio_spot lio_cursor_spot(const lio_cursor *c)
 {
     bool many = c->has_item && (c->item.node_flags & LIO_N_DUPDATA) && c->sub.height > 0;

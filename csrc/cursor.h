@@ -105,6 +105,9 @@ typedef struct {
 
 lio_spot lio_cursor_spot(const lio_cursor *cursor);
 
+/* The leaf that the key is on. */
+uint64_t lio_spot_page(lio_spot spot);
+
 /* Puts `cursor`, which must not read ahead, where `from` is, which is closed. */
 void lio_cursor_become(lio_cursor *cursor, lio_cursor *from);
 /* cdef: resume */

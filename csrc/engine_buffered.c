@@ -23,6 +23,10 @@ enum { ASK_FROM_BYTES = 16 << 10 };
  * which thus stays in a core's cache. */
 enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 
+/* So much in one piece is read: the kernel then takes large pages for it, and reads ahead by itself. On
+ * a virtual disk 236 MiB took 0.19 s and 33 ms of a processor, and 0.32 s and 100 ms by advice. */
+enum { STREAM_BYTES = 8 << 20 };
+
 /* Whether a read that would have waited has begun to fetch its bytes, as Linux does since 5.9:
  * pages on their way count as cached. Seen once, it is believed. */
 static bool has_begun(lio_buffered *known, int fd, const lio_read *read)
@@ -107,7 +111,7 @@ int lio_buffered_populate(lio_buffered *known, int fd, uint64_t offset, uint64_t
                           lio_error *error)
 {
     int problem;
-    if (!known->storage.disk)
+    if (!known->storage.disk || length >= STREAM_BYTES)
         return populate_by_reading(known, fd, offset, length, error);
     problem = posix_fadvise(fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
     return problem == 0 ? LIO_OK

@@ -5,7 +5,14 @@
 
 enum {
     TICKETS = 4,
-    AHEAD_MAX = 32 << 20 /* bytes that may turn out to be of no use */
+    AHEAD_MAX = 32 << 20,       /* bytes that may turn out to be of no use                   */
+    SMALL_BYTES = 64 << 20,     /* such a file is there before one could say if it pays      */
+    SCATTERED_BYTES = 32 << 10, /* of a sweep: what a record costs that lies by itself       */
+    SWEEP_PART = 8,             /* records that have cost this part of a sweep begin it      */
+    LARGE_BYTES = 1 << 20,      /* pieces of those who leave it to the kernel to read ahead  */
+    SWEEP_STEPS = 2,            /* parts of a sweep that are under way, one after the other  */
+    SWEEP_BYTES = 16 << 20,     /* each of them                                              */
+    UNIT_BYTES = 256 << 10      /* a sweep passes by units of which half have come already   */
 };
 
 struct lio_prefetch {
@@ -17,6 +24,12 @@ struct lio_prefetch {
     uint64_t asked[TICKETS];      /* where each begins        */
     uint32_t next;                /* the oldest of them       */
     bool useless;                 /* nothing stays in a page cache here */
+    uint64_t scattered;           /* what such records cost so far   */
+    uint64_t dense;               /* bytes of others                 */
+    uint32_t *units;              /* the same of each unit; NULL: there is no sweep */
+    lio_ticket *steps[SWEEP_STEPS];
+    uint64_t swept; /* of the file that a sweep has asked for, or passed by */
+    bool sweeps;
 };
 
 /* Where most of some records lie. */
@@ -24,7 +37,8 @@ typedef struct {
     uint64_t low, high, bytes;
 } place;
 
-lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece)
+lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
+                                uint64_t sweep_bytes_max)
 {
     lio_ticket *none = NULL;
     lio_prefetch *s;
@@ -37,6 +51,8 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
     s->engine = engine;
     s->file_end = file_end;
     s->piece = piece;
+    if (file_end <= sweep_bytes_max && file_end / UNIT_BYTES < SIZE_MAX)
+        s->units = calloc((size_t)(file_end / UNIT_BYTES + 1), sizeof *s->units);
     return s;
 }
 
@@ -46,15 +62,17 @@ void lio_prefetch_close(lio_prefetch *s)
         return;
     for (size_t i = 0; i < TICKETS; i++)
         lio_ticket_free(s->tickets[i]);
+    for (size_t i = 0; i < SWEEP_STEPS; i++)
+        lio_ticket_free(s->steps[i]);
+    free(s->units);
     free(s);
 }
 
-/* Single records may lie elsewhere, in pages that were used before; false where they are all
- * over the file. */
-static bool find_most(const lio_extent *records, size_t count, uint64_t reach, place *out)
+/* How many of some records lie near a place, and where. */
+static size_t gather_near(const lio_extent *records, size_t count, uint64_t reach, uint64_t middle,
+                          place *out)
 {
     place found = {UINT64_MAX, 0, 0};
-    uint64_t middle = records[count / 2].offset;
     size_t near = 0;
     for (size_t i = 0; i < count; i++) {
         const lio_extent *e = &records[i];
@@ -66,7 +84,18 @@ static bool find_most(const lio_extent *records, size_t count, uint64_t reach, p
         near++;
     }
     *out = found;
-    return near >= count - count / 4;
+    return near;
+}
+
+/* Single records may lie elsewhere, in pages that were used before, so three of them are asked what is
+ * near; false where the records are all over the file. */
+static bool find_most(const lio_extent *records, size_t count, uint64_t reach, place *out)
+{
+    for (size_t quarter = 1; quarter < 4; quarter++)
+        if (gather_near(records, count, reach, records[count * quarter / 4].offset, out) >=
+            count - count / 4)
+            return true;
+    return false;
 }
 
 /* At least half of what was asked for is used, also with these records: in blocks that go forth
@@ -104,6 +133,104 @@ static void extend(lio_prefetch *s, uint64_t goal)
     s->asked[s->next] = range.offset;
     s->next = (s->next + 1) % TICKETS;
     s->to = goal;
+}
+
+static bool has_come(const lio_prefetch *s, uint64_t at)
+{
+    return s->units[at / UNIT_BYTES] >= UNIT_BYTES / 2;
+}
+
+/* The next part of the file that is to be swept, and passes by what has come. */
+static lio_extent next_step(lio_prefetch *s)
+{
+    uint64_t end;
+    while (s->swept < s->file_end && has_come(s, s->swept))
+        s->swept += UNIT_BYTES;
+    end = s->swept;
+    while (end < s->file_end && end - s->swept < SWEEP_BYTES && !has_come(s, end))
+        end += UNIT_BYTES;
+    end = end < s->file_end ? end : s->file_end;
+    return (lio_extent){s->swept, s->swept < end ? end - s->swept : 0};
+}
+
+/* Goes on as far as steps have ended. Where the kernel is asked for much at a time, one stream gets
+ * all that a disk gives, in large pages, at a third of what many requests cost. */
+static void go_on(lio_prefetch *s)
+{
+    for (size_t i = 0; i < SWEEP_STEPS && s->swept < s->file_end; i++) {
+        lio_extent step;
+        if (s->steps[i] != NULL && lio_ticket_wait(s->steps[i], 0, NULL) == LIO_PENDING)
+            continue;
+        lio_ticket_drop(&s->steps[i]);
+        step = next_step(s);
+        if (step.length > 0 && lio_engine_populate(s->engine, &step, 1,
+                                                   s->piece < LARGE_BYTES ? s->piece : SWEEP_BYTES,
+                                                   &s->steps[i], NULL) != LIO_OK)
+            s->useless = true; /* who reads is told why */
+        s->swept += step.length;
+    }
+}
+
+/* Notes records that lie dense. */
+static void note_dense(lio_prefetch *s, const lio_extent *records, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const lio_extent *e = &records[i];
+        uint32_t *unit = &s->units[(e->offset < s->file_end ? e->offset : 0) / UNIT_BYTES];
+        uint64_t more = lio_add_saturated(*unit, e->length);
+        *unit = more < UNIT_BYTES ? (uint32_t)more : UNIT_BYTES;
+        s->dense += e->length;
+    }
+}
+
+static void begin_sweep(lio_prefetch *s)
+{
+    uint64_t cached;
+    bool is_there = lio_engine_cached(s->engine, 0, s->file_end, &cached, NULL) == LIO_OK &&
+                    cached >= s->file_end;
+    s->sweeps = true;
+    s->to = s->file_end;
+    s->swept = is_there ? s->file_end : 0;
+}
+
+int lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
+                       uint64_t block_bytes)
+{
+    bool scattered;
+    place at;
+    if (s == NULL || s->useless || s->units == NULL || count == 0)
+        return LIO_SWEEP_NONE;
+    scattered = !find_most(records, count, 2 * block_bytes, &at);
+    if (scattered)
+        s->scattered += count * SCATTERED_BYTES;
+    else if (!s->sweeps)
+        note_dense(s, records, count);
+    if (!s->sweeps && (s->file_end <= SMALL_BYTES ||
+                       s->scattered + s->dense / SWEEP_PART >= s->file_end / SWEEP_PART))
+        begin_sweep(s);
+    if (!s->sweeps)
+        return LIO_SWEEP_NONE;
+    go_on(s);
+    return scattered ? LIO_SWEEP_SCATTERED : LIO_SWEEP_DENSE;
+}
+
+int lio_prefetch_wait(lio_prefetch *s, int timeout_ms)
+{
+    bool is_under_way = s != NULL && s->sweeps;
+    while (is_under_way) {
+        go_on(s);
+        is_under_way = false;
+        for (size_t i = 0; i < SWEEP_STEPS; i++) {
+            if (s->steps[i] == NULL)
+                continue;
+            if (lio_ticket_wait(s->steps[i], timeout_ms, NULL) == LIO_PENDING)
+                return LIO_PENDING;
+            lio_ticket_drop(&s->steps[i]);
+            is_under_way = true;
+            go_on(s);
+        }
+    }
+    return LIO_OK;
 }
 
 int lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count,

@@ -59,7 +59,7 @@ struct lio_scan {
 /* Where the file is asked for in order, what the kernel adds to single reads only disturbs. */
 static void own_readahead(const lio_scan *scan, int advice)
 {
-    if (scan->prefetch != NULL)
+    if (scan->prefetch != NULL && scan->options.dense)
         (void)posix_fadvise(lio_engine_fd(scan->engine), 0, 0, advice);
 }
 
@@ -83,9 +83,10 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->records_limit = RECORDS_FIRST;
     scan->through_cache = lio_engine_alignment(scan->engine) == 1 &&
                           lio_engine_fd(scan->engine) >= 0;
-    if (options->dense && scan->through_cache)
+    if ((options->dense || options->sweep_bytes_max > 0) && scan->through_cache)
         scan->prefetch = lio_prefetch_open(
-            scan->engine, scan->layout.page_limit * scan->layout.page_size, STRETCH_PIECE_BYTES);
+            scan->engine, scan->layout.page_limit * scan->layout.page_size,
+            options->dense ? STRETCH_PIECE_BYTES : ADVICE_BYTES, options->sweep_bytes_max);
     own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
     return LIO_OK;
@@ -177,17 +178,53 @@ static bool goes_past(const lio_scan *scan, const lio_block *b)
            b->value_bytes / 2 <= scan->options.block_bytes_max;
 }
 
+/* The leaves that a block's records lie on, in their order. NULL: no memory. */
+static lio_extent *leaves_of(const lio_scan *scan, const lio_block *b, size_t *count)
+{
+    lio_extent *leaves = malloc((b->count + 1) * sizeof *leaves);
+    uint64_t last = 0; /* a meta page's */
+    *count = 0;
+    for (size_t i = 0; leaves != NULL && i < b->count; i++) {
+        uint64_t page = lio_spot_page(b->records[i].spot);
+        if (page != last)
+            leaves[(*count)++] = (lio_extent){page * scan->layout.page_size,
+                                              scan->layout.page_size};
+        last = page;
+    }
+    return leaves;
+}
+
+/* Sweeps the file where that pays for the values of this block: those beside the leaves, or the leaves. */
+static int sweep(const lio_scan *scan, const lio_block *b)
+{
+    lio_extent *leaves;
+    size_t count;
+    int how;
+    if (scan->options.sweep_bytes_max == 0 || scan->prefetch == NULL || !scan->options.want_values)
+        return LIO_SWEEP_NONE;
+    if (b->extent_count > 0)
+        return lio_prefetch_sweep(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit);
+    leaves = leaves_of(scan, b, &count);
+    how = leaves == NULL ? LIO_SWEEP_NONE
+                         : lio_prefetch_sweep(scan->prefetch, leaves, count, scan->bytes_limit);
+    free(leaves);
+    return how;
+}
+
 /* Starts the reads of a collected block. */
 static int submit(lio_scan *scan, lio_block *b, lio_error *error)
 {
-    lio_engine *engine = goes_past(scan, b) ? scan->past : scan->engine;
+    int swept = sweep(scan, b);
+    lio_engine *engine = swept == LIO_SWEEP_NONE && goes_past(scan, b) ? scan->past : scan->engine;
     lio_read *reads;
     size_t count;
     int code;
-    if (b->extent_count == 0)
+    b->waits = swept == LIO_SWEEP_SCATTERED;
+    b->is_prefetched = swept != LIO_SWEEP_NONE;
+    if (b->extent_count == 0 || swept != LIO_SWEEP_NONE)
         return LIO_OK;
     if (engine == scan->engine && scan->through_cache) {
-        b->is_prefetched = b->extent_count > 1 &&
+        b->is_prefetched = scan->options.dense && b->extent_count > 1 &&
                            lio_prefetch_cover(scan->prefetch, b->extents, b->extent_count,
                                               scan->bytes_limit,
                                               2 * GROWTH * scan->bytes_limit) != 0;
@@ -245,7 +282,7 @@ static void look_ahead(lio_scan *scan, const lio_block *b)
 {
     if (scan->options.move != LIO_MOVE_NEXT && scan->options.move != LIO_MOVE_NEXT_NODUP)
         return;
-    if (b->is_prefetched)
+    if (b->is_prefetched && b->extent_count != 0)
         lio_cursor_read_ahead(scan->cursor, 0, NULL);
     else if (b->extent_count != 0 || !scan->options.want_values)
         lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_OVERFLOW, NULL);
@@ -287,6 +324,8 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
             *error = scan->failure;
         return scan->failed;
     }
+    if (next->waits && lio_prefetch_wait(scan->prefetch, timeout_ms) != LIO_OK)
+        return LIO_PENDING;
     if (other->state == LIO_BLOCK_HANDED_OUT) {
         /* The block handed out before this one: its memory now takes the one after. */
         look_ahead(scan, next);

@@ -32,6 +32,9 @@ typedef struct {
     /* and where values lie dense for the file around and after them, leaves included, in the
      * order of the file: single pages picked out of a stream cost a server a seek each. */
     uint32_t dense;
+    /* A file that is no larger is brought to the page cache whole, in its order, once values have
+     * turned out to lie all over it (prefetch.h). 0: never. */
+    uint64_t sweep_bytes_max;
     uint64_t block_bytes_max; /* what one block's values take, unless a single one is larger */
 } lio_scan_options;
 

@@ -117,7 +117,7 @@ from lmdbio._core.order import Shuffling
 from lmdbio._core.peek import Branch, Peeked, peek, read_branch, read_part
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
-from lmdbio._core.prefetch import Prefetch
+from lmdbio._core.prefetch import Prefetch, Sweep
 from lmdbio._core.remote import RemoteFile
 from lmdbio._core.rows import (
     ROW_ALIGNMENT,
@@ -226,6 +226,7 @@ __all__ = [
     "SpanKind",
     "SplitRule",
     "Prefetch",
+    "Sweep",
     "EngineCounts",
     "Ticket",
     "Traced",

@@ -27,11 +27,12 @@ class Scan:
         advised: bool,
         dense: bool,
         block_bytes_max: int,
+        sweep_bytes_max: int,
     ) -> None:
         options = ffi.new("lio_scan_options *")
         options.move, options.want_values, options.advised = move, values, advised
         options.dense = dense
-        options.block_bytes_max = block_bytes_max
+        options.block_bytes_max, options.sweep_bytes_max = block_bytes_max, sweep_bytes_max
         self._cursor = cursor
         #: Held as long as the scan is.
         self._engines = [cursor.engine.pointer]

@@ -8,6 +8,7 @@ from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.dropin.position import WANT_ITEM, Position
 from lmdbio.dropin.run import Run
+from lmdbio.machine.budget import cached_bytes_max
 
 __all__ = ["CursorIterator"]
 
@@ -91,6 +92,7 @@ class CursorIterator(_core.Items):
             advised=file.advised,
             dense=file.dense,
             block_bytes_max=file.block_bytes_max,
+            sweep_bytes_max=cached_bytes_max(),
         )
         self.begin(
             scan,

@@ -27,6 +27,7 @@ __all__ = [
     "LengthBound",
     "available_bytes",
     "budget_bytes",
+    "cached_bytes_max",
     "recently_available_bytes",
 ]
 
@@ -106,6 +107,11 @@ def recently_available_bytes() -> int:
     if now - _recent[0] >= RECENT_SECONDS:
         _recent = now, available_bytes()
     return _recent[1]
+
+
+def cached_bytes_max() -> int:
+    """Return the bytes of the largest file that the page cache is asked to keep whole."""
+    return recently_available_bytes() // 2
 
 
 def _whole_bytes(given: Any) -> int:

@@ -41,6 +41,8 @@ class Blocks:
         pool: memory of blocks.
         options: of their plans.
         counter: counts.
+        sweep_bytes_max: of the largest file that is brought to the page cache whole, where its
+            records do not lie in their order.
     """
 
     source: RecordIndex
@@ -49,6 +51,7 @@ class Blocks:
     pool: _core.MemoryPool
     options: PlanOptions
     counter: StageCounter
+    sweep_bytes_max: int
 
     def read(self, indices: npt.NDArray[np.uint64]) -> Generator[Iterator[bytes], None, None]:
         """Values of ``indices`` in order, by blocks, the next one being read meanwhile.
@@ -71,15 +74,21 @@ class Blocks:
 
     def _open_prefetch(self) -> _core.Prefetch:
         piece = DISK_PIECE_BYTES if _core.look_at(self.engine.fd).disk else PIECE_BYTES
-        return _core.Prefetch(self.engine, self.source.used_bytes, piece=piece)
+        return _core.Prefetch(
+            self.engine, self.source.used_bytes, piece=piece, sweep_bytes_max=self.sweep_bytes_max
+        )
 
     def _begin(self, extents: _core.Extents, prefetch: _core.Prefetch) -> Block | _Direct:
         """Past the page cache where that is as good; through it straight into the objects.
 
-        Records that do not lie dense are read by a plan, into memory from which they are cut.
+        Records that lie all over the file wait until that is there whole, if the page cache has
+        room for it; else a plan reads them, into memory from which they are cut.
         """
         plan = None
         size = int(extents["length"].sum())
+        swept = prefetch.sweep(extents, block_bytes=max(size, 1))
+        if swept != _core.Sweep.NONE:
+            return _Direct(self, extents, prefetch if swept == _core.Sweep.SCATTERED else None)
         if self.direct_path.engine(max(size, BATCH_BYTES_MIN)) is not None:
             plan = self.plan(extents)
             if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
@@ -180,11 +189,14 @@ class Block:
 class _Direct:
     """Records that are read where they are wanted; readahead brings them to the page cache."""
 
-    def __init__(self, blocks: Blocks, extents: _core.Extents) -> None:
-        self._blocks, self._extents = blocks, extents
+    def __init__(
+        self, blocks: Blocks, extents: _core.Extents, swept: _core.Prefetch | None = None
+    ) -> None:
+        self._blocks, self._extents, self._swept = blocks, extents, swept
 
     def wait(self) -> None:
-        pass
+        if self._swept is not None:
+            self._swept.wait()
 
     def values(self) -> Iterator[bytes]:
         return self._blocks.source.values(self._blocks.engine, self._extents)

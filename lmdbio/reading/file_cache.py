@@ -37,7 +37,7 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.machine.budget import available_bytes
+from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.system import fork
 from lmdbio.system.log import INFO, WARNING, tell
 
@@ -98,7 +98,7 @@ class FileCache:
                 self.place = "memory"
             elif engine.kind == "remote":
                 pass  # whose bytes no page cache keeps
-            elif wanted or 2 * size <= available_bytes():
+            elif wanted or size <= cached_bytes_max():
                 self.place = "page cache"
         # The kernel counts each page for the answer, so it is asked only where that matters.
         cached = (

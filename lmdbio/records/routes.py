@@ -26,6 +26,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.machine.choice import Choice
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
@@ -91,7 +92,13 @@ class Routes:
         self.pool = _core.MemoryPool()
         self.counter = StageCounter(self.engine_counts)
         self.blocks = Blocks(
-            source, self.engine, self.direct_path, self.pool, self.options, self.counter
+            source,
+            self.engine,
+            self.direct_path,
+            self.pool,
+            self.options,
+            self.counter,
+            0 if readahead is False else cached_bytes_max(),
         )
         self.slices = Slices(self.blocks)
         self._fetch = source.fetcher(self.engine)

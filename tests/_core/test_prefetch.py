@@ -81,3 +81,71 @@ def test_nothing_is_covered_past_the_page_cache_or_after_the_end(engine):
     prefetch.close()
     prefetch.close()
     assert not cover(prefetch, pages(0, 256))
+
+
+def scattered(count: int):
+    """Records of 3 KB, each in a page by itself, all over the file."""
+    extents = pages(0, FILE_BYTES // PAGE)
+    return extents[np.random.default_rng(3).permutation(len(extents))[:count]]
+
+
+def sweeping(engine, size: int = FILE_BYTES, sweep_bytes_max: int = 1 << 40) -> _core.Prefetch:
+    return _core.Prefetch(engine, size, piece=2 << 20, sweep_bytes_max=sweep_bytes_max)
+
+
+def sweep(prefetch: _core.Prefetch, extents) -> _core.Sweep:
+    return prefetch.sweep(extents, block_bytes=BLOCK)
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A file that is not small."""
+    path = tmp_path / "large"
+    path.touch()
+    os.truncate(path, 2 * FILE_BYTES)
+    with _core.Engine(path) as made:
+        yield made
+
+
+def test_a_file_is_swept_once_scattered_records_have_cost_enough(large):
+    prefetch = sweeping(large, 2 * FILE_BYTES)
+    answers = [sweep(prefetch, scattered(64)) for _ in range(20)]
+    begun = answers.index(_core.Sweep.SCATTERED)
+    assert 1 < begun < 20 and set(answers[:begun]) == {_core.Sweep.NONE}
+    assert set(answers[begun:]) == {_core.Sweep.SCATTERED}
+    prefetch.wait()
+    if (cached := large.cached_bytes()) is not None:
+        assert cached == 2 * FILE_BYTES
+
+
+def test_a_small_file_is_swept_at_once_and_dense_records_do_not_wait(engine):
+    assert sweep(sweeping(engine), pages(0, 8)) is _core.Sweep.DENSE
+    assert sweep(sweeping(engine), scattered(256)) is _core.Sweep.SCATTERED
+
+
+def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
+    in_order = sweeping(large, 2 * FILE_BYTES)
+    for at in range(0, FILE_BYTES // PAGE, 256):
+        block = pages(at, 256)
+        block["offset"][::5] = scattered(52)["offset"]  # the middle one as well
+        block["offset"][128] = FILE_BYTES - PAGE
+        assert sweep(in_order, block) is _core.Sweep.NONE
+    # What is left at its end is scattered, and little.
+    assert sweep(in_order, scattered(128)) is _core.Sweep.NONE
+    assert sweep(sweeping(engine, sweep_bytes_max=FILE_BYTES - 1), pages(0, 8)) is (
+        _core.Sweep.NONE
+    )
+    memory = _core.Engine.memory(bytes(1 << 20))
+    assert sweep(sweeping(memory, 1 << 20), pages(0, 8)) is _core.Sweep.NONE
+    closed = sweeping(engine)
+    closed.close()
+    closed.wait()
+    assert sweep(closed, pages(0, 8)) is _core.Sweep.NONE
+
+
+def test_a_sweep_ends_with_its_owner(large):
+    prefetch = sweeping(large, 2 * FILE_BYTES)
+    while sweep(prefetch, scattered(256)) is _core.Sweep.NONE:
+        pass
+    prefetch.close()
+    prefetch.close()

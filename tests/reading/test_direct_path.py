@@ -19,7 +19,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.dropin import data_file, known
+from lmdbio.dropin import data_file, iterator, known
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine import storage
 from lmdbio.planning.reads import plan_reads
@@ -193,10 +193,11 @@ def test_threads_that_come_first_together_open_it_once(path, monkeypatch, refuse
         assert len(opened) == 1
 
 
-def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_direct):
+def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_direct, monkeypatch):
     """Bytes read past it must count as read: else nobody looks at the meta pages again."""
     if refuses_direct:
         pytest.skip(refuses_direct)
+    monkeypatch.setattr(iterator, "cached_bytes_max", lambda: 0)  # else it comes there whole
     writer = databases.open_writable(tmp_path / "env", 1)
     databases.write(writer, ((b"%08d" % i, value(i)) for i in range(COUNT)))
     writer.close()  # two in one process

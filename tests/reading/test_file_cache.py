@@ -119,7 +119,7 @@ def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch)
         for indices in batches():
             check(records.read(indices), indices)
         assert records._routes.file_cache._map is None
-    monkeypatch.setattr(file_cache, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 1 << 19)
     with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
         assert records._routes.file_cache.place == "nowhere"
     monkeypatch.setenv("LMDBIO_MEMORY_BYTES", "1M")
@@ -212,7 +212,7 @@ def test_what_is_expected_obeys_the_wish_and_the_budget(path, monkeypatch):
     with lmdbio.Records(path, readahead=False) as records:
         records.expect(COUNT)
         assert not records._routes.file_cache.counts().requests
-    monkeypatch.setattr(file_cache, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 1 << 19)
     with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
         records.expect(COUNT)
         assert not records._routes.file_cache.counts().requests
