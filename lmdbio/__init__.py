@@ -9,10 +9,6 @@ counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmd
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
 
-import contextlib as _contextlib
-import importlib as _importlib
-import typing as _typing
-
 from lmdbio.errors import (
     Error,
     NotReadonlyWarning,
@@ -22,7 +18,7 @@ from lmdbio.errors import (
     StaleError,
 )
 from lmdbio.pylmdb.find import lmdb as _lmdb
-from lmdbio.system import once as _once  # its page of memory is made before any fork
+from lmdbio.system import once as _once  # it makes its page of memory before any fork
 
 __all__ = [
     "Batch",
@@ -71,13 +67,15 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> _typing.Any:
+def __getattr__(name: str) -> object:
     if name in ("tool", "verify"):  # py-lmdb's own; versions before 3.0 have no verify
-        with _contextlib.suppress(ImportError):
-            return _importlib.import_module(f"lmdb.{name}")
+        try:
+            return __import__(f"lmdb.{name}", fromlist=[name])
+        except ImportError:
+            pass
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_importlib.import_module(f"lmdbio.{_LATER[name]}"), name)
+    found = getattr(__import__(f"lmdbio.{_LATER[name]}", fromlist=[name]), name)
     globals()[name] = found
     return found
 

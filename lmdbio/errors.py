@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import errno
 import itertools
 import os
-from collections import OrderedDict
-from typing import Any
 
 from lmdb import (
     BadTxnError,
@@ -23,6 +19,10 @@ from lmdb import (
     ReadonlyError,
     VersionMismatchError,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "BadValsizeError",
@@ -92,7 +92,7 @@ IO, SHORT, INVALID, VERSION, CORRUPT, SIDECAR, NOMEM, ARGUMENT, UNSUPPORTED = ra
 CHANGED, RAISED = 12, 13
 
 #: Exceptions of functions of Python's that C called, by number, for those who wait for C to raise.
-_raised: OrderedDict[int, BaseException] = OrderedDict()
+_raised: dict[int, BaseException] = {}
 _numbers = itertools.count(1)
 #: Of which so many, the newest, are kept: several reads of one batch may fail, and one is told of.
 RAISED_MAX = 1024
@@ -126,16 +126,17 @@ def keep_raised(error: BaseException) -> int:
     # Frames, also those of its reasons, would keep views of memory that is the caller's.
     error.__cause__ = error.__context__ = error.__traceback__ = None
     _raised[number] = error
-    while len(_raised) > RAISED_MAX:
-        with contextlib.suppress(KeyError):  # another thread was first
-            _raised.popitem(last=False)
+    for older in list(_raised)[:-RAISED_MAX]:
+        _raised.pop(older, None)  # another thread may be first
     return number
 
 
 def _again(number: int, otherwise: str) -> BaseException:
     """Return a copy of an exception that was kept: several threads may raise it."""
+    from copy import copy
+
     kept = _raised.get(number)
-    return OSError(errno.EIO, otherwise) if kept is None else copy.copy(kept)
+    return OSError(errno.EIO, otherwise) if kept is None else copy(kept)
 
 
 def from_status(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.cursor import Cursor
-from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
+from lmdbio._core.status import Status
 
 #: No bookmark takes more bytes.
 BOOKMARK_BYTES_MAX = int(lib.LIO_BOOKMARK_BYTES_MAX)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lmdbio._core._lmdbio import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["BYTES_MAX", "brief_up_to"]
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import lib
+from lmdbio._core.arrays import U64, pointer_to
 from lmdbio._core.memory import Memory
 from lmdbio._core.owner import cell_of, held
-from lmdbio._core.status import U64, Status, pointer_to
+from lmdbio._core.status import Status
 
 __all__ = ["Cells"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.brief import BYTES_MAX, brief_up_to
-from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
 
 __all__ = ["CHECKED_PAGE_BYTES", "compare_sums", "crc32c", "sum_pages"]
 

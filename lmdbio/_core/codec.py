@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.format import Layout, layout_to_c
-from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
+from lmdbio._core.status import Status
 
 BLOCK_RECORDS_MAX = int(lib.LIO_BLOCK_RECORDS_MAX)
 BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)

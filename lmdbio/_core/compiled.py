@@ -1,4 +1,4 @@
-"""Whether the compiled extension is there: imported first, to say in words that it is not."""
+"""Say in words that the compiled extension is not there: loaded when it could not be."""
 
 from __future__ import annotations
 

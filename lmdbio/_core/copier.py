@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.brief import brief_up_to
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.rows import LaidOut, Loaded
-from lmdbio._core.status import Status, pointer_to
+from lmdbio._core.status import Status
 
 __all__ = ["Copier", "Copying"]
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
-from typing import Any
-
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
@@ -22,12 +18,17 @@ from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import NEWEST, Status, own
 from lmdbio.system import fork
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 WANT_KEY = 1
 WANT_VALUE = 2
 
 
-class Move(IntEnum):
-    """Where a cursor can be moved (``enum lio_move``)."""
+class Move:
+    """Where a cursor can be moved (``enum lio_move``), as numbers."""
 
     FIRST = 0
     FIRST_DUP = 1

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.brief import BYTES_MAX, brief_up_to
-from lmdbio._core.memory import Memory, lend
 from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import cell_of, held, owned
-from lmdbio._core.plan import Plan
-from lmdbio._core.remote import Remote, RemoteFile, refuse_kind
-from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
+from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._core.trace import ring
-from lmdbio.remote import absolute
-from lmdbio.system.file_identity import FileIdentity
+from lmdbio.remote.names import absolute, is_url
 from lmdbio.system.log import tell
+from lmdbio.system.slim import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from lmdbio._core.arrays import Extents
+    from lmdbio._core.plan import Plan
+    from lmdbio._core.remote import Remote, RemoteFile
 
 
 class Ticket:
@@ -122,8 +124,6 @@ class Engine(Opened):
         IncompatibleError: the file system, the kernel or ``LMDBIO_URING=0`` forbids this kind.
     """
 
-    _remote: Remote | None = None
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -180,6 +180,8 @@ class Engine(Opened):
             file: lives as long as all engines that ``again`` opens; or what these share.
             depth: requests in flight, 1..256.
         """
+        from lmdbio._core.remote import Remote
+
         shared = file if isinstance(file, Remote) else Remote(file)
         opens = partial(lib.lio_engine_open_remote, shared.pointer, depth)
         self = cls._over(shared.file.name, "remote", depth, opens, shared)
@@ -201,30 +203,15 @@ class Engine(Opened):
             )
         )
 
-    def size(self) -> int:
-        """The file's size in bytes, now."""
-        out = ffi.new("uint64_t *")
-        self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
-        return int(out[0])
-
-    def cached_bytes(self) -> int | None:
-        """Bytes of the file in the page cache now; None where the kernel cannot say."""
-        return self.cached_bytes_in(0, 0)
-
-    def cached_bytes_in(self, offset: int, length: int) -> int | None:
-        """The same for ``length`` bytes from ``offset`` on; 0: to the end of the file."""
-        out = ffi.new("uint64_t *")
-        code = lib.lio_engine_cached(self.pointer, offset, length, out, self._status.error)
-        if code == lib.LIO_ERR_UNSUPPORTED:
-            return None
-        self._status.check(code)
-        return int(out[0])
-
     def missing(self, extents: Extents) -> npt.NDArray[np.bool_] | None:
         """Of each extent (dtype ``EXTENT``), whether it has to be waited for, or takes longer to
         copy by itself than to read with the others; shape (n,). None: of none, as far as is
         known (csrc/engine_mapped.h).
         """
+        import numpy as np
+
+        from lmdbio._core.arrays import EXTENT, pointer_to
+
         extents = np.ascontiguousarray(extents, EXTENT)
         missing = np.empty(len(extents), np.bool_)
         count = lib.lio_engine_find_missing(
@@ -243,6 +230,10 @@ class Engine(Opened):
         Args:
             extents: dtype ``EXTENT``, in the order in which they are wanted.
         """
+        import numpy as np
+
+        from lmdbio._core.arrays import EXTENT, pointer_to
+
         extents = np.ascontiguousarray(extents, EXTENT)
         lib.lio_engine_prefault(self.pointer, pointer_to(extents, "lio_extent *"), len(extents))
 
@@ -259,7 +250,11 @@ class Engine(Opened):
     def mapping(self) -> memoryview | None:
         """The same as a view, of which views keep it mapped; None: there is none."""
         address, size, keep = self.span()
-        return memoryview(lend(address, size, keep)).toreadonly().cast("B") if size else None
+        if not size:
+            return None
+        from lmdbio._core.memory import lend
+
+        return memoryview(lend(address, size, keep)).toreadonly().cast("B")
 
     def map_cached(self, bytes_max: int) -> None:
         """Copies what is asked for, if it is in the page cache, out of a mapping.
@@ -293,6 +288,8 @@ class Engine(Opened):
         """
         pointer = self.pointer  # keeps the descriptor open
         if self._remote is not None:
+            from lmdbio._core.remote import refuse_kind
+
             refuse_kind(self.path, kind)
             return Engine.remote(self._remote, depth)
         fd = int(lib.lio_engine_fd(pointer))
@@ -305,23 +302,6 @@ class Engine(Opened):
             tell(f"{self.path}: is opened by its name once more, for there is no /proc")
             return other
 
-    @property
-    def location(self) -> str:
-        """By what the file is opened again, from any folder: its path, or its URL with secrets."""
-        return self._place if self._remote is None else self._remote.file.url
-
-    @property
-    def remote_file(self) -> RemoteFile | None:
-        """The file that lies elsewhere, which this reads; None: it reads one of this system."""
-        return None if self._remote is None else self._remote.file
-
-    def identity(self) -> FileIdentity | None:
-        """The identity of the file, and of its state as far as its status tells; None: none."""
-        if self._remote is not None:
-            file = self._remote.file
-            return FileIdentity.elsewhere(file.validator, file.size)
-        return FileIdentity.of(os.fstat(self.fd)) if self.fd >= 0 else None
-
     def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:
         """Starts reads (an array of dtype ``READ``).
 
@@ -329,6 +309,11 @@ class Engine(Opened):
             reads: their memory must outlive the ticket.
             keep: the owner of that memory; the ticket holds it.
         """
+        import numpy as np
+
+        from lmdbio._core.arrays import READ, pointer_to
+        from lmdbio._core.brief import BYTES_MAX, brief_up_to
+
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)
         status = self._status
@@ -344,6 +329,10 @@ class Engine(Opened):
 
     def submit_plan(self, plan: Plan, address: int, keep: object = None) -> Ticket:
         """Starts the reads of a plan into the buffer at ``address``, owned by ``keep``."""
+        import numpy as np
+
+        from lmdbio._core.arrays import READ
+
         reads = np.empty(len(plan.requests), READ)
         for field in ("offset", "length", "needed"):
             reads[field] = plan.requests[field]
@@ -352,6 +341,10 @@ class Engine(Opened):
 
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
         """Starts bringing bytes into the page cache, in pieces, filling no memory."""
+        import numpy as np
+
+        from lmdbio._core.arrays import EXTENT, pointer_to
+
         ticket = Ticket(self)
         ranges = np.array([(offset, length)], EXTENT)
         status = self._status
@@ -379,6 +372,8 @@ class Engine(Opened):
 
     def read(self, offset: int, length: int) -> bytes:
         """Reads one range through memory of its own; for small, rare reads."""
+        from lmdbio._core.memory import Memory
+
         align = self.alignment
         start = offset // align * align
         span = -(-(offset + length - start) // align) * align
@@ -403,3 +398,27 @@ class Engine(Opened):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_data(name: str | os.PathLike[str], kind: str = "pread", depth: int = 8) -> Engine:
+    """Open a data file for reading.
+
+    Args:
+        name: its path, or its URL.
+        kind: of ``Engine``; a file that lies elsewhere is read by requests instead of "pread" or
+            "mmap".
+        depth: requests in flight, 1..256.
+
+    Raises:
+        OSError, Error: it cannot be opened.
+        IncompatibleError: it cannot be read by this kind.
+        MissingExtraError: no package is installed that knows the URL's scheme.
+    """
+    text = os.fspath(name)
+    if not is_url(text):
+        return Engine(text, kind, depth)
+    from lmdbio._core.remote import refuse_kind
+    from lmdbio.remote import open_url, redacted
+
+    refuse_kind(redacted(text), kind)
+    return Engine.remote(open_url(text), depth)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from operator import attrgetter
-from typing import Any
-
-import numpy as np
-
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
-from lmdbio._core.memory import Memory
-from lmdbio._core.status import NEWEST, READ, Status
+from lmdbio._core.status import NEWEST, Status
+from lmdbio.system.frozen import dataclass
+from lmdbio.system.slim import attrgetter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,8 @@ class Meta:
     mark: int = 0  #: tells states of one number apart (lio_meta_mark)
 
 
-_LAYOUT_FIELDS = tuple(Layout.__dataclass_fields__)
-_DB_FIELDS = tuple(Database.__dataclass_fields__)
+_LAYOUT_FIELDS: tuple[str, ...] = Layout.__match_args__
+_DB_FIELDS: tuple[str, ...] = Database.__match_args__
 # Each opening reads them all.
 _layout_values, _db_values = attrgetter(*_LAYOUT_FIELDS), attrgetter(*_DB_FIELDS)
 
@@ -65,14 +63,30 @@ def database_of(c: Any) -> Database:
     return Database(*_db_values(c))
 
 
-@lru_cache(maxsize=64)  # asked for at each look at the meta pages, and only read
+#: Made of values lately, and only read: each look at the meta pages asks for the one, and each
+#: cursor that is opened for the other.
+_layouts: dict[Layout, Any] = {}
+_dbs: dict[Database, Any] = {}
+MADE_MAX = 64
+
+
 def layout_to_c(layout: Layout) -> Any:
-    return ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
+    made = _layouts.get(layout)
+    if made is None:
+        if len(_layouts) >= MADE_MAX:
+            _layouts.clear()
+        made = ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
+        _layouts[layout] = made
+    return made
 
 
-@lru_cache(maxsize=64)  # asked for by each cursor that is opened, and only read
 def database_to_c(db: Database) -> Any:
-    return ffi.new("lio_db *", {name: getattr(db, name) for name in _DB_FIELDS})
+    made = _dbs.get(db)
+    if made is None:
+        if len(_dbs) >= MADE_MAX:
+            _dbs.clear()
+        made = _dbs[db] = ffi.new("lio_db *", {name: getattr(db, name) for name in _DB_FIELDS})
+    return made
 
 
 def meta_to_c(meta: Meta) -> Any:
@@ -142,6 +156,11 @@ class Look:
     """
 
     def __init__(self, engine: Engine, meta: Meta) -> None:
+        import numpy as np
+
+        from lmdbio._core.arrays import READ
+        from lmdbio._core.memory import Memory
+
         self._path, self._meta = engine.path, meta
         size = 2 * meta.layout.page_size
         span = -(-size // engine.alignment) * engine.alignment

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.cursor import Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.extents import Packed
 from lmdbio._core.memory import Memory
-from lmdbio._core.status import pointer_to
 
 
 class Gatherer:

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
 from lmdbio._core.owner import cell_of
-from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
+from lmdbio._core.status import Status
 
 
 class SplitRule(IntEnum):

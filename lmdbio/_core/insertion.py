@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.status import U64, Status, pointer_to
+from lmdbio._core.arrays import U64, pointer_to
+from lmdbio._core.status import Status
 
 _NEVER = 2**64 - 1
 

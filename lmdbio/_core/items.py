@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk, Trees, leaves_of
-from lmdbio._core.status import EXTENT, U64, Extents, Status, pointer_to
+from lmdbio._core.status import Status
 
 
 @dataclass(frozen=True, slots=True)

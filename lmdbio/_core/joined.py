@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.engine import Engine
-from lmdbio._core.status import Status, pointer_to
+from lmdbio._core.status import Status
 from lmdbio.remote import absolute
 
 #: Structured dtype of ``lio_part``.

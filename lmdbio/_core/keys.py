@@ -7,10 +7,11 @@ from enum import IntEnum
 from typing import Any
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk
 from lmdbio._core.owner import cell_of, held
-from lmdbio._core.status import Status, pointer_to
+from lmdbio._core.status import Status
 
 KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
 KEY_RUNS_MAX: int = lib.LIO_KEY_RUNS_MAX

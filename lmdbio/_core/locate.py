@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.codec import LEAF, Leaves
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
@@ -22,7 +23,7 @@ from lmdbio._core.format import (
     meta_to_c,
 )
 from lmdbio._core.owner import cell_of, held
-from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
+from lmdbio._core.status import SLICE_MS, Status
 
 #: Levels of a tree at most.
 DEPTH_MAX = int(lib.LIO_DEPTH_MAX)

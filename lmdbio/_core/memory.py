@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-from functools import partial
-from operator import is_
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.owner import owned
-from lmdbio._core.status import pointer_to
+from lmdbio.system.slim import is_, partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Memory:
@@ -55,6 +53,9 @@ class MappedMemory(Memory):
     __slots__ = ()
 
     def __init__(self, size: int) -> None:
+        import contextlib
+        import mmap
+
         alignment = self.ALIGNMENT if size < self.HUGE_BYTES_MIN else self.HUGE_PAGE
         rounded = -(-max(size, 1) // alignment) * alignment
         try:
@@ -82,6 +83,10 @@ def copy_rows(
         sources, targets: addresses of each row's first byte, shape (n,); the caller owns both.
         lengths: of each row, bytes, shape (n,).
     """
+    import numpy as np
+
+    from lmdbio._core.arrays import pointer_to
+
     if not len(sources) == len(lengths) == len(targets):
         raise ValueError(f"{len(sources)} sources, {len(lengths)} lengths, {len(targets)} targets")
     arrays = [np.ascontiguousarray(one, np.uint64) for one in (sources, lengths, targets)]
@@ -102,13 +107,15 @@ class MemoryPool:
 
     def take(self, size: int) -> Memory:
         """At least ``size`` bytes; what they hold is undefined."""
-        with contextlib.suppress(KeyError):  # another thread took it
+        try:
             while len(self._spare) > self.SPARES:
                 self._spare.popitem()
             while self._spare:
                 found, _ = self._spare.popitem()
                 if size <= found.size <= max(4 * size, 1 << 20):
                     return _Taken(found, self)
+        except KeyError:  # another thread took it
+            pass
         # Batches differ in size a little: some room lets the next one fit too.
         return _Taken(Memory(size + size // 4), self)
 

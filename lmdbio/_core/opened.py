@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
-from typing import Any
+import os
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio.system.frozen import dataclass
+from lmdbio.system.slim import attrgetter, partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lmdbio._core.remote import Remote, RemoteFile
+    from lmdbio._core.status import Status
+    from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["Counters", "Opened", "EngineCounts", "count_nothing"]
 
@@ -50,11 +57,10 @@ class EngineCounts:
 
 
 _counted = attrgetter(*EngineCounts.__slots__[2:-4])
-_NOTHING = EngineCounts()
 
 
 def count_nothing() -> EngineCounts:
-    return _NOTHING
+    return EngineCounts()
 
 
 def _counts_of(reads: Any, counts: Any) -> EngineCounts:
@@ -71,6 +77,9 @@ class Opened:
 
     path: str
     _pointer: Any
+    _status: Status
+    _place: str
+    _remote: Remote | None = None
     _last: Callable[[], EngineCounts]
 
     @property
@@ -99,6 +108,44 @@ class Opened:
     def device(self) -> int:
         """The number of the file system's device, while that is mounted; 0: not known."""
         return int(lib.lio_engine_device(self.pointer))
+
+    def size(self) -> int:
+        """The file's size in bytes, now."""
+        out = ffi.new("uint64_t *")
+        self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
+        return int(out[0])
+
+    def cached_bytes(self) -> int | None:
+        """Bytes of the file in the page cache now; None where the kernel cannot say."""
+        return self.cached_bytes_in(0, 0)
+
+    def cached_bytes_in(self, offset: int, length: int) -> int | None:
+        """The same for ``length`` bytes from ``offset`` on; 0: to the end of the file."""
+        out = ffi.new("uint64_t *")
+        code = lib.lio_engine_cached(self.pointer, offset, length, out, self._status.error)
+        if code == lib.LIO_ERR_UNSUPPORTED:
+            return None
+        self._status.check(code)
+        return int(out[0])
+
+    @property
+    def location(self) -> str:
+        """By what the file is opened again, from any folder: its path, or its URL with secrets."""
+        return self._place if self._remote is None else self._remote.file.url
+
+    @property
+    def remote_file(self) -> RemoteFile | None:
+        """The file that lies elsewhere, which this reads; None: it reads one of this system."""
+        return None if self._remote is None else self._remote.file
+
+    def identity(self) -> FileIdentity | None:
+        """The identity of the file, and of its state as far as its status tells; None: none."""
+        from lmdbio.system.file_identity import FileIdentity
+
+        if self._remote is not None:
+            file = self._remote.file
+            return FileIdentity.elsewhere(file.validator, file.size)
+        return FileIdentity.of(os.fstat(self.fd)) if self.fd >= 0 else None
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

@@ -9,12 +9,14 @@ line that takes what it opened.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from functools import partial
-from operator import is_
-from typing import Any
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio.system.slim import is_, partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 #: Whether this cffi lets the garbage collector know of pointers that are closed.
 _ARE_TRACKED = gc.is_tracked(ffi.gc(ffi.new("int *"), bool))

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, REQUEST, U64, Extents, pointer_to
 from lmdbio._core.brief import brief_up_to
 from lmdbio._core.owner import cell_of
-from lmdbio._core.status import EXTENT, REQUEST, U64, Extents, Status, pointer_to
+from lmdbio._core.status import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from lmdbio._core._lmdbio import lib
 from lmdbio._core.cursor import WANT_KEY, WANT_VALUE, Move
 from lmdbio._core.owner import made_type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 if TYPE_CHECKING:
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """Close the cursor and free its pages. May be called twice."""
 
-        def _move(self, move: Move) -> bool: ...
+        def _move(self, move: int) -> bool: ...
 
         def _seek_key(self, key: Any) -> bool: ...
 

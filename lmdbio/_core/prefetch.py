@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.engine import Engine
 from lmdbio._core.owner import cell_of, held
-from lmdbio._core.status import EXTENT, SLICE_MS, Extents, pointer_to
+from lmdbio._core.status import SLICE_MS
 
 
 class Sweep(IntEnum):

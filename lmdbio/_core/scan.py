@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.owner import cell_of, held, made_type
 from lmdbio._core.status import SLICE_MS, Status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 
 class Scan:

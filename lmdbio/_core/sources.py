@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.brief import brief_up_to
 from lmdbio._core.order import Shuffling
-from lmdbio._core.status import pointer_to
 
 __all__ = [
     "NO_HOME",

@@ -1,34 +1,21 @@
-"""Makes exceptions of status codes, and has the array types of the seam."""
+"""Makes exceptions of status codes."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio.system.slim import local
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 SLICE_MS = 100
 NEWEST = 2**64 - 1
 
-#: Structured dtype of ``lio_extent``.
-EXTENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
-#: Structured dtype of ``lio_read``: one request and the address it fills.
-READ = np.dtype([("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("into", "<u8")])
-#: Structured dtype of ``lio_request``.
-REQUEST = np.dtype(
-    [("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("buffer_offset", "<u8")]
-)
 
-Extents = npt.NDArray[Any]  # of dtype EXTENT
-U64 = npt.NDArray[np.uint64]
-
-
-class _OfThread(threading.local):
+class _OfThread(local):
     """A ``lio_error`` for each thread: none is told of the failure of another's call."""
 
     def __init__(self) -> None:
@@ -76,19 +63,3 @@ class Status:
     def check(self, code: int) -> None:
         if code != lib.LIO_OK:
             raise self.exception(code)
-
-
-class _ArrayTypes(dict[str, Any]):
-    """The type of an array whose elements a pointer type points to."""
-
-    def __missing__(self, ctype: str) -> Any:
-        self[ctype] = found = ffi.typeof(f"{ctype.removesuffix('*').rstrip()}[]")
-        return found
-
-
-_array_types = _ArrayTypes()
-
-
-def pointer_to(array: npt.NDArray[Any], ctype: str) -> Any:
-    """The elements of a C-contiguous array, for a C function that takes a pointer to them."""
-    return ffi.from_buffer(_array_types[ctype], array)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio.system.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,65 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
-
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.owner import cell_of, held
-from lmdbio._core.status import Status, pointer_to
+from lmdbio._core.status import Status
 from lmdbio.system import fork
+from lmdbio.system.frozen import dataclass
+from lmdbio.system.slim import Lock, ref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    import numpy.typing as npt
+
+    class _Followed(Protocol):
+        """An engine."""
+
+        path: str
+        kind: str
+
+        @property
+        def pointer(self) -> Any: ...
+
 
 #: Spans between two looks at the ring, at most; 88 bytes each.
 CAPACITY = 1 << 14
-
-#: Structured dtype of ``lio_span``.
-SPAN = np.dtype(
-    [
-        ("queued_ns", "<u8"),
-        ("begun_ns", "<u8"),
-        ("ended_ns", "<u8"),
-        ("offset", "<u8"),
-        ("amount", "<u8"),
-        ("kind", "<u4"),
-        ("thread", "<u4"),
-        ("engine", "<u4"),
-        ("count", "<u4"),
-        ("depth", "<u4"),
-        ("depth_after", "<u4"),
-        ("failed", "<u4"),
-        ("reserved", "<u4"),
-    ]
-)
-assert SPAN.itemsize == ffi.sizeof("lio_span")
-
-
-class SpanKind(IntEnum):
-    """The stage of a span (``enum lio_stage``)."""
-
-    LOCATE = lib.LIO_STAGE_LOCATE
-    PLAN = lib.LIO_STAGE_PLAN
-    WAIT = lib.LIO_STAGE_WAIT
-    COPY = lib.LIO_STAGE_COPY
-    REQUEST = lib.LIO_SPAN_REQUEST
-    CACHED = lib.LIO_SPAN_CACHED
-    POPULATE = lib.LIO_SPAN_POPULATE
-
-
-class _Followed(Protocol):
-    """An engine."""
-
-    path: str
-    kind: str
-
-    @property
-    def pointer(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +49,22 @@ class Ring:
     capacity = CAPACITY
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engines: set[weakref.ref[Any]] = set()
+        self._lock = Lock()
+        self._engines: set[ref[Any]] = set()
         self._pointer: Any = None
-        self._spans = np.empty(0, SPAN)
+        self._spans: npt.NDArray[Any] | None = None  # made by the first trace
         #: By number; an engine's number is its place here. One for all that read a file alike.
         self.traced: list[Traced] = []
         fork.register(self)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         if self._pointer is not None:
             lib.lio_trace_forked(self._pointer)
 
     def follow(self, engine: _Followed) -> None:
         """An engine was opened."""
-        self._engines.add(weakref.ref(engine, self._engines.discard))
+        self._engines.add(ref(engine, self._engines.discard))
         if self._pointer is not None:
             with self._lock:
                 self._attach(engine)
@@ -118,6 +85,10 @@ class Ring:
         Raises:
             MemoryError: there is none for the ring.
         """
+        import numpy as np
+
+        from lmdbio._core.spans import SPAN
+
         with self._lock:
             if self._pointer is None:
                 cell, status = cell_of("lio_trace", "trace_close"), Status()
@@ -139,7 +110,12 @@ class Ring:
 
         For one thread at a time.
         """
-        if self._pointer is None:
+        import numpy as np
+
+        from lmdbio._core.arrays import pointer_to
+        from lmdbio._core.spans import SPAN
+
+        if self._pointer is None or self._spans is None:
             return np.empty(0, SPAN), 0
         dropped = ffi.new("uint64_t *")
         count = lib.lio_trace_take(

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import pointer_to
 from lmdbio._core.clock import CLOCK_FLAGS, CLUSTER_TYPES, SOURCES, fill_in
 from lmdbio._core.owner import cell_of
-from lmdbio._core.status import Status, pointer_to
+from lmdbio._core.status import Status
 
 __all__ = ["TRAFFIC_FLAGS", "run_traffic"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.cursor import Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.owner import made_type
-from lmdbio._core.status import EXTENT, Extents, pointer_to
 
 _Values: Any = made_type(lib.lio_values_type)
 

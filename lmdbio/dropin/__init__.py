@@ -9,7 +9,7 @@
     transaction  a snapshot, and gets in it
     cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
     copying      copies, which py-lmdb makes
-    shown        an environment on a card, as notebooks show it
+    shown        an environment on a small card, as notebooks show it
     unwritten    writable environments that a program only reads, and the warning of them
     run          records that an iterator hands out from blocks read ahead
 

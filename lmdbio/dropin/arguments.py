@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
-import operator
 import os
-from typing import Any, NamedTuple
 
 from lmdbio.errors import lmdb_error
-from lmdbio.provenance import find_data
-from lmdbio.remote import is_url
+from lmdbio.remote.names import is_url
+from lmdbio.system.frozen import dataclass
+from lmdbio.system.slim import index
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["IMPOSED", "LmdbKeywords", "as_bytes", "as_get_key", "as_number", "as_optional_bytes"]
 
@@ -53,7 +56,8 @@ def imposes_readonly() -> bool:
     return _said == "1"
 
 
-class LmdbKeywords(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LmdbKeywords:
     """The keywords of ``lmdb.open`` but ``path`` and ``readonly``."""
 
     map_size: int = 10485760
@@ -79,12 +83,24 @@ class LmdbKeywords(NamedTuple):
         Args:
             given: in order.
         """
-        taken: list[Any] = [d if g is None else g for g, d in zip(given, _DEFAULTS, strict=True)]
-        return cls(*taken)
+        if None not in given[:-1]:  # the last one's default is None
+            return cls(*given)
+        return cls(
+            *(
+                getattr(_DEFAULTS, name) if value is None else value
+                for name, value in zip(cls.__match_args__, given, strict=True)
+            )
+        )
+
+    def named(self) -> dict[str, Any]:
+        """Return the keywords by their names."""
+        return {name: getattr(self, name) for name in self.__match_args__}
 
     def data_file(self, path: str) -> str:
         """Return the data file of an environment at ``path``, or of a URL."""
         if is_url(path):
+            from lmdbio.provenance import find_data
+
             return os.fspath(find_data(path))
         if not self.subdir or not path:  # an empty one is no file, and not the current folder
             return path
@@ -114,7 +130,7 @@ def as_number(value: Any, largest: int = SIZE_MAX) -> int:
         OverflowError: it is negative, or above ``largest``.
         TypeError: it is no integer.
     """
-    number = operator.index(value)
+    number = index(value)
     if number < 0:
         raise OverflowError("Integer argument must be >= 0")
     if number > largest:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.errors import MDB_BAD_TXN, lmdb_error
 from lmdbio.pylmdb.find import lmdb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 __all__ = ["copy_by_lmdb"]
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import operator
-from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lmdbio import _core
 from lmdbio._core import Move
@@ -21,6 +18,12 @@ from lmdbio.errors import (
 )
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system.slim import index as as_index
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
 __all__ = ["Cursor"]
 
@@ -124,7 +127,7 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
         Raises:
             lmdb.Error: the keys cannot be read, or are others than the provenance file computes.
         """
-        at, keys = operator.index(index), self._txn._keys(self._db)
+        at, keys = as_index(index), self._txn._keys(self._db)
         if not 0 <= at < self._txn._record_of(self._db).entries:
             return False
         key = keys.key(at)

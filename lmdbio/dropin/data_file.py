@@ -11,9 +11,6 @@ An environment is py-lmdb's surface over it; a transaction takes a snapshot of i
 from __future__ import annotations
 
 import errno
-import threading
-from collections.abc import Callable
-from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
@@ -26,14 +23,21 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.machine.choice import Choice
-from lmdbio.machine.overrides import Overrides
-from lmdbio.observe.stats import Stats
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
-from lmdbio.reading.direct_path import DirectPath
+from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
-from lmdbio.remote import absolute, is_url, shown
+from lmdbio.remote.names import absolute, is_url, shown
+from lmdbio.system.slim import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lmdbio.machine.choice import Choice
+    from lmdbio.machine.overrides import Overrides
+    from lmdbio.observe.stats import Stats
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
 
@@ -45,7 +49,46 @@ BLOCK_BYTES_MAX = 8 << 20
 OWN_BYTES = CACHE_BYTES + 4 * BLOCK_BYTES_MAX
 
 
-class DataFile:
+class _Counted:
+    """Engines of a file, and what they have counted, which outlives them."""
+
+    __slots__ = ("_before", "_last", "direct_path", "engine")
+
+    def __init__(self) -> None:
+        self.engine: _core.Engine | None = None
+        self.direct_path: DirectPath | None = None
+        self._last: Callable[[], _core.EngineCounts] | None = None
+        #: The same of the process that this one was forked from, up to then.
+        self._before: Callable[[], _core.EngineCounts] | None = None
+
+    def _begin_counts(self) -> None:
+        """Begin anew in a child: its parent counted what there is."""
+        self._note_counts()
+        self._before = self._last
+
+    def counts(self) -> Stats:
+        """Return what the engines counted; also after ``close``."""
+        self._note_counts()
+        return _stats(self._last)
+
+    def total(self, engines: Stats) -> Stats:
+        """Return what they counted here, of ``engines``, which is also of a parent process."""
+        return engines if self._before is None else engines - _stats(self._before)
+
+    def direct_requests(self) -> int:
+        """Return how many reads went past the page cache."""
+        direct_path = self.direct_path
+        return 0 if direct_path is None else direct_path.counters().requests
+
+    def _note_counts(self) -> None:
+        engine, direct_path = self.engine, self.direct_path
+        if engine is not None:
+            noted = engine.note_counts()
+            past = None if direct_path is None else direct_path.counts()
+            self._last = noted if past is None or not past.requests else lambda: noted() + past
+
+
+class DataFile(_Counted):
     """One open data file.
 
     Threads may share it. Its engines end with the last call that uses them, so a call under way
@@ -80,7 +123,6 @@ class DataFile:
         "__weakref__",
         "_choice",
         "_guard",
-        "_last",
         "_opened",
         "_size",
         "_state",
@@ -88,8 +130,6 @@ class DataFile:
         "block_bytes_max",
         "cache_bytes",
         "dense",
-        "direct_path",
-        "engine",
         "location",
         "lock",
         "page_size",
@@ -114,14 +154,12 @@ class DataFile:
         self.lock = LockFile(self.location, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
         self.why_readonly = why_readonly
-        self.engine: _core.Engine | None = None
-        self.direct_path: DirectPath | None = None
-        self._guard = threading.Lock()
+        super().__init__()
+        self._guard = Lock()
         #: Both meta pages, what they say, and the pages of that state, once they are asked for.
         self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
-        self._last: Callable[[], _core.EngineCounts] | None = None
         try:
             self._open(keywords.data_file(path), keywords.lib_version, overrides)
         except BaseException:
@@ -138,7 +176,8 @@ class DataFile:
         except OSError as error:
             raise _unopened(self.path, error) from error
         self._choice = self._choose(overrides)
-        raw, meta = newest_state(self.open_engine())
+        newest = newest_state(self.open_engine())
+        raw, meta = newest.raw, newest.meta
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
@@ -154,17 +193,19 @@ class DataFile:
     def _choose(self, overrides: Overrides) -> Choice:
         """Choose how to read, and open the engine that was chosen instead of the first one."""
         first = self.open_engine()
-        choice, self.advised, self.dense, budget_bytes = choose_known(first, overrides)
+        reading = choose_known(first, overrides)
+        choice, self.advised, self.dense = reading.choice, reading.advised, reading.dense
         if choice.engine != first.kind or choice.depth != first.depth:
             self.engine = open_engine(first, choice)
             first.close()
         if choice.maps_cached:
-            self.open_engine().map_cached(max(0, budget_bytes - OWN_BYTES))
+            self.open_engine().map_cached(max(0, reading.budget_bytes - OWN_BYTES))
         return choice
 
     def after_fork(self) -> None:
         """Make anew, in a child process, what a thread of the parent may have held."""
-        self._guard = threading.Lock()
+        self._guard = Lock()
+        self._begin_counts()
 
     # --- what transactions read with
 
@@ -301,23 +342,6 @@ class DataFile:
             raise LookupError(f"{engine.path}: moved past transaction {txnid}")
         return meta, pages
 
-    def counts(self) -> Stats:
-        """Return what the engines counted; also after ``close``."""
-        self._note_counts()
-        return Stats() if self._last is None else Stats.of(self._last())
-
-    def direct_requests(self) -> int:
-        """Return how many reads went past the page cache."""
-        direct_path = self.direct_path
-        return 0 if direct_path is None else direct_path.counters().requests
-
-    def _note_counts(self) -> None:
-        engine, direct_path = self.engine, self.direct_path
-        if engine is not None:
-            noted = engine.note_counts()
-            past = None if direct_path is None else direct_path.counts()
-            self._last = noted if past is None or not past.requests else lambda: noted() + past
-
     def read_only(self, what: str) -> lmdb.Error:
         """Return the refusal to write, under the code of the LMDB that writes this format."""
         code = errno.EACCES if self.version == 1 else MDB_IS_READONLY
@@ -345,6 +369,12 @@ class DataFile:
         if self.engine is None:
             self.close()
             raise closed_error()
+
+
+def _stats(counts: Callable[[], _core.EngineCounts] | None) -> Stats:
+    from lmdbio.observe.stats import Stats
+
+    return Stats() if counts is None else Stats.of(counts())
 
 
 def _unopened(path: str, error: OSError) -> lmdb.Error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lmdbio import _core
 from lmdbio._core import WANT_KEY
 from lmdbio.errors import MDB_DBS_FULL, lmdb_error
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Handles", "_Database", "stat_of"]
 

@@ -35,10 +35,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any, cast
 
 from lmdbio import _core
-from lmdbio.dropin import unwritten
 from lmdbio.dropin.arguments import (
     IMPOSED,
     LmdbKeywords,
@@ -46,28 +44,32 @@ from lmdbio.dropin.arguments import (
     as_number,
     imposes_readonly,
 )
-from lmdbio.dropin.copying import copy_by_lmdb
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
-from lmdbio.dropin.shown import Shown
 from lmdbio.dropin.transaction import Transaction, begin, in_own
 from lmdbio.errors import MovedError, lmdb_error
-from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
-from lmdbio.observe import ledger
-from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.observe import active
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
-from lmdbio.remote import is_url, shown
+from lmdbio.remote.names import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import tell
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lmdbio.locate.open import Order
+    from lmdbio.observe.ledger import Facts
+    from lmdbio.observe.stats import Stats
+
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
 
-class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environment):
+class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     """``open``: a database, by the keywords of ``lmdb.open`` and some more.
 
     With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads
@@ -175,14 +177,13 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
         self._make(Transaction, Cursor, _Database)
         fork.register(self)
         self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
-        self._counter = StageCounter(self._file.counts)
-        ledger.follow(self, _facts, self._counter, self._file.counts)
+        active.follow(self, _facts, self._file, self._file.counts)
 
     def __reduce__(self) -> Any:
         """Pickle as the call that opened it: the copy opens the file anew."""
         asked = self._overrides
         given = {"readonly": True, "engine": asked.engine, "depth": asked.depth, **self._bounds}
-        return _reopen, (self._file.location, {**self._keywords._asdict(), **given})
+        return _reopen, (self._file.location, {**self._keywords.named(), **given})
 
     def _after_fork(self) -> None:
         self._forget()
@@ -190,6 +191,11 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
             self._file.after_fork()
         for txn in self._living():
             txn._after_fork()
+
+    def _repr_html_(self) -> str:
+        from lmdbio.dropin.shown import show
+
+        return show(self, self._file)
 
     # --- py-lmdb's surface
 
@@ -258,15 +264,16 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
 
     def copy(self, path: str, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment into folder or file ``path``; py-lmdb does it."""
-        copy_by_lmdb(
-            self._file, lambda env, of: env.copy(path, compact=compact, txn=of), txn, compact
-        )
+        self._copy(lambda env, of: env.copy(path, compact=compact, txn=of), txn, compact)
 
     def copyfd(self, fd: int, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment to a descriptor; py-lmdb does it."""
-        copy_by_lmdb(
-            self._file, lambda env, of: env.copyfd(fd, compact=compact, txn=of), txn, compact
-        )
+        self._copy(lambda env, of: env.copyfd(fd, compact=compact, txn=of), txn, compact)
+
+    def _copy(self, call: Any, *how: Any) -> None:
+        from lmdbio.dropin.copying import copy_by_lmdb
+
+        copy_by_lmdb(self._file, call, *how)
 
     def sync(self, force: bool = False) -> None:
         """Raise ReadonlyError."""
@@ -286,7 +293,7 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
 
         Single gets and moves are counted, and not timed: that would be felt.
         """
-        return self._counter.stats()
+        return self._file.total(self._file.counts())
 
     def stat(self) -> dict[str, int]:
         """Return the sizes and counts of the main database."""
@@ -342,12 +349,12 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
     def readers(self) -> str:
         """Return a table of the lock file's readers."""
         lock_file = self._file.lock_file()
-        return "(no reader locks)\n" if lock_file is None else cast(str, lock_file.readers())
+        return "(no reader locks)\n" if lock_file is None else str(lock_file.readers())
 
     def reader_check(self) -> int:
         """Free the slots of processes that have died, and return their number."""
         lock_file = self._file.lock_file()
-        return 0 if lock_file is None else cast(int, lock_file.reader_check())
+        return 0 if lock_file is None else int(lock_file.reader_check())
 
     def close(self) -> None:
         """End all transactions and close the file. May be called twice."""
@@ -355,7 +362,7 @@ class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environmen
         for txn in self._living():
             txn.abort()
         self._file.close()
-        ledger.ended(self)
+        active.ended(self)
 
     def __enter__(self) -> Environment:
         return self
@@ -396,13 +403,17 @@ def _impose(path: str, keywords: LmdbKeywords) -> str:
     return IMPOSED
 
 
-def _facts(env: Environment) -> ledger.Facts:
+def _facts(env: Environment) -> Facts:
+    from lmdbio.observe.ledger import Facts
+
     engine = env._file.open_engine()
-    return ledger.Facts("lmdbio.open", engine.path, engine.kind)
+    return Facts("lmdbio.open", engine.path, engine.kind)
 
 
-def _facts_of_writable(path: str | bytes, keywords: LmdbKeywords) -> ledger.Facts:
-    return ledger.Facts("lmdb.open", keywords.data_file(os.fsdecode(path)), "py-lmdb")
+def _facts_of_writable(path: str | bytes, keywords: LmdbKeywords) -> Facts:
+    from lmdbio.observe.ledger import Facts
+
+    return Facts("lmdb.open", keywords.data_file(os.fsdecode(path)), "py-lmdb")
 
 
 def _open_writable(
@@ -412,13 +423,15 @@ def _open_writable(
     keywords: LmdbKeywords,
 ) -> Any:
     """Return py-lmdb's environment, wrapped where a provenance file is wanted."""
-    theirs = keywords._asdict()
+    theirs = keywords.named()
     if keywords.lib_version is None:
         del theirs["lib_version"]  # older ones do not know it
     if provenance is None:
+        from lmdbio.dropin import unwritten
+
         opened = lmdb.open(path, readonly=False, **theirs)
         unwritten.note(path, opened, keywords)
-        ledger.follow(opened, lambda _: _facts_of_writable(path, keywords))
+        active.follow(opened, lambda _: _facts_of_writable(path, keywords))
         return opened
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting
@@ -427,4 +440,5 @@ def _open_writable(
 
 
 def _reopen(path: str, arguments: dict[str, Any]) -> Environment:
-    return cast(Environment, Environment(path, **arguments))
+    opened: Environment = Environment(path, **arguments)
+    return opened

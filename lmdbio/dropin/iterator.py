@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.dropin.position import WANT_ITEM, Position
 from lmdbio.dropin.run import Run
 from lmdbio.machine.budget import cached_bytes_max
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["CursorIterator"]
 
@@ -28,7 +30,7 @@ class CursorIterator(_core.Items):
 
     __slots__ = ()
 
-    def __init__(self, cursor: Position, move: Move, keys: bool, values: bool) -> None:
+    def __init__(self, cursor: Position, move: int, keys: bool, values: bool) -> None:
         wanted = WANT_KEY if not values else WANT_VALUE if not keys else WANT_ITEM
         # A run must leave a position that can be found again: of duplicates, by the value.
         runs = move in (Move.NEXT, Move.NEXT_NODUP) and (values or not cursor._dup)

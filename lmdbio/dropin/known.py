@@ -11,16 +11,16 @@ first is a matter of speed alone, as all choices are; the second is compared wit
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.machine import calibration, storage
+from lmdbio.machine import storage, tuned
 from lmdbio.machine.budget import ENVIRONMENT, budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
 from lmdbio.machine.overrides import VARIABLES, Overrides
 from lmdbio.reading.engines import choose_reading
 from lmdbio.system import variables
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Reading", "State", "choose_known", "forget", "newest_state"]
 
@@ -31,10 +31,11 @@ CHOICES_MAX, FILES_MAX = 16, 256
 #: Meta pages of a file that are remembered, bytes: with pages above 8 KiB they are not.
 META_BYTES_MAX = 16 << 10
 #: Variables of the environment that a choice depends on.
-_ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *calibration.FOLDERS))
+_ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *tuned.FOLDERS))
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reading:
     """How an environment reads its file.
 
     Attributes:
@@ -50,7 +51,8 @@ class Reading(NamedTuple):
     budget_bytes: int
 
 
-class State(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class State:
     """The newest state of a file.
 
     Attributes:
@@ -76,7 +78,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
         ValueError: a variable of the environment makes no sense.
     """
     device = engine.device
-    question = device, overrides, calibration.changes(), variables.texts(_ASKED)
+    question = device, overrides, tuned.changes(), variables.texts(_ASKED)
     found, now = _readings.get(question), time.monotonic()
     if found is not None and now - found[0] < RECENT_SECONDS:
         return found[1]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import closed_error
 from lmdbio.pylmdb import reader_slots
-from lmdbio.remote import is_url
+from lmdbio.remote.names import is_url
 from lmdbio.system.log import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["LockFile"]
 

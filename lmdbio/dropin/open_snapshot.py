@@ -7,9 +7,6 @@ and databases that are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from lmdbio import _core
 from lmdbio.dropin.arguments import as_get_key
 from lmdbio.errors import (
@@ -18,8 +15,13 @@ from lmdbio.errors import (
     MDB_NOTFOUND,
     lmdb_error,
 )
-from lmdbio.locate.key_index import KeyIndex
-from lmdbio.locate.open import number_keys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lmdbio.locate.key_index import KeyIndex
 
 __all__ = ["OpenSnapshot"]
 
@@ -107,6 +109,9 @@ class OpenSnapshot:
             OSError, Error: the tree cannot be read, or a writer may have overwritten it.
         """
         if name not in self.tables:
+            from lmdbio.locate.key_index import KeyIndex
+            from lmdbio.locate.open import number_keys
+
             engine = self.pages.engine
             try:
                 counted = number_keys(engine, self.meta, record, name)

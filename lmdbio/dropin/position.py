@@ -8,14 +8,10 @@ first (``_settle``). Both py-lmdb's surface (``Cursor``) and the iterators stand
 from __future__ import annotations
 
 import errno
-import threading
-from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.dropin.arguments import as_bytes
-from lmdbio.dropin.data_file import DataFile
-from lmdbio.dropin.run import Run
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
@@ -24,48 +20,56 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate.key_index import KeyIndex
-from lmdbio.reading.direct_path import DirectPath
+from lmdbio.system.slim import RLock
 
-__all__ = ["WANT_ITEM", "Position", "Snapshotted"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from lmdbio.dropin.data_file import DataFile
+    from lmdbio.dropin.run import Run
+    from lmdbio.locate.key_index import KeyIndex
+    from lmdbio.reading.direct_path import DirectPath
+
+    class Snapshotted(Protocol):
+        """The part of a transaction that its cursors use."""
+
+        @property
+        def _file(self) -> DataFile: ...
+
+        @property
+        def _buffers(self) -> bool: ...
+
+        @property
+        def _direct_path(self) -> DirectPath: ...
+
+        @property
+        def _engine(self) -> _core.Engine: ...
+
+        @property
+        def _mapping(self) -> memoryview | None: ...
+
+        @property
+        def _pages(self) -> _core.Pages: ...
+
+        @property
+        def _snapshot(self) -> _core.Snapshot: ...
+
+        def _record_of(self, db: Any) -> _core.Database: ...
+
+        def _keys(self, db: Any) -> KeyIndex: ...
+
+        def _verify(self) -> None: ...
+
+        def _refuse(self, what: str) -> Error: ...
+
+        def cursor(self, db: Any = None) -> Any: ...
+
+
+__all__ = ["WANT_ITEM", "Position"]
 
 WANT_ITEM = WANT_KEY | WANT_VALUE
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
-
-
-class Snapshotted(Protocol):
-    """The part of a transaction that its cursors use."""
-
-    @property
-    def _file(self) -> DataFile: ...
-
-    @property
-    def _buffers(self) -> bool: ...
-
-    @property
-    def _direct_path(self) -> DirectPath: ...
-
-    @property
-    def _engine(self) -> _core.Engine: ...
-
-    @property
-    def _mapping(self) -> memoryview | None: ...
-
-    @property
-    def _pages(self) -> _core.Pages: ...
-
-    @property
-    def _snapshot(self) -> _core.Snapshot: ...
-
-    def _record_of(self, db: Any) -> _core.Database: ...
-
-    def _keys(self, db: Any) -> KeyIndex: ...
-
-    def _verify(self) -> None: ...
-
-    def _refuse(self, what: str) -> Error: ...
-
-    def cursor(self, db: Any = None) -> Any: ...
 
 
 class Position(_core.Stands):
@@ -98,17 +102,18 @@ class Position(_core.Stands):
         Raises:
             lmdb.Error: this cursor is closed.
         """
-        lookup, made = self._lookup, self._made
+        lookup = self._lookup
+        made: _core.Cursor | None = self._made
         if lookup is None:
             raise closed_error()
         if made is None:
             made = self._made = _core.Cursor.of(self._txn._pages, lookup)
-        return cast(_core.Cursor, made)
+        return made
 
     @property
     def _guard(self) -> Any:
         """A lock of the run."""
-        return self._kept_guard or self._keep_guard(threading.RLock())
+        return self._kept_guard or self._keep_guard(RLock())
 
     @property
     def _empty(self) -> Any:
@@ -137,7 +142,7 @@ class Position(_core.Stands):
         self._run = None
         run.end()
 
-    def _move(self, move: Move, key: bytes = b"", value: bytes = b"") -> bool:
+    def _move(self, move: int, key: bytes = b"", value: bytes = b"") -> bool:
         """Move the C cursor; return whether it stands on a record then.
 
         Raises:
@@ -158,7 +163,7 @@ class Position(_core.Stands):
             placed = again or cursor.move(move, key, value)
         except _core.UnplacedError:
             self._failed = False
-            if move is Move.CURRENT:
+            if move == Move.CURRENT:
                 return False
             raise lmdb_error("mdb_cursor_get", errno.EINVAL) from None
         except _core.NoDuplicatesError:

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
 
 from lmdbio import _core
-from lmdbio.reading.direct_path import DirectPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from lmdbio.reading.direct_path import DirectPath
+
+    class Owner(Protocol):
+        """The part of an iterator that a run uses."""
+
+        def block(self, count: int) -> None: ...
+
+        def left(self) -> int: ...
+
+        def stop(self) -> None: ...
+
 
 __all__ = ["Run"]
 
 #: Blocks that grow, up to those that are large enough to pass by the page cache.
 BLOCKS_BEFORE_BYPASS = 3
-
-
-class Owner(Protocol):
-    """The part of an iterator that a run uses."""
-
-    def block(self, count: int) -> None: ...
-
-    def left(self) -> int: ...
-
-    def stop(self) -> None: ...
 
 
 class Run:

@@ -17,23 +17,18 @@ from lmdbio.inside.summary import size_text
 from lmdbio.inside.thumbnails import has_pillow
 from lmdbio.locate.glance import Glance, Seen
 
-__all__ = ["Shown"]
+__all__ = ["show"]
 
 #: Records on a card; larger values have no picture there.
 RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
 
 
-class Shown:
-    """Something that notebooks show on a card: what is there, and its first records."""
-
-    _file: DataFile
-
-    def _repr_html_(self) -> str:
-        """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
-        try:
-            return _card(self._file)
-        except Exception as error:  # a notebook shows the object, not a traceback
-            return f"<pre>{escape(repr(self))}\n{escape(str(error))}</pre>"
+def show(shown: object, file: DataFile) -> str:
+    """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
+    try:
+        return _card(file)
+    except Exception as error:  # a notebook shows the object, not a traceback
+        return f"<pre>{escape(repr(shown))}\n{escape(str(error))}</pre>"
 
 
 def _card(file: DataFile) -> str:

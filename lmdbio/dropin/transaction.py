@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import as_optional_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
-from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import closed_error, lmdb_error
-from lmdbio.locate.key_index import KeyIndex
-from lmdbio.locate.open_database import settled
-from lmdbio.observe import tracing
+from lmdbio.observe import active
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
-from lmdbio.reading.direct_path import DirectPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from lmdbio.dropin.open_snapshot import OpenSnapshot
+    from lmdbio.locate.key_index import KeyIndex
+    from lmdbio.reading.direct_path import DirectPath
+
+    Made = TypeVar("Made")
 
 __all__ = ["Transaction", "begin", "in_own"]
-
-Made = TypeVar("Made")
 
 
 class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
@@ -53,7 +56,8 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if type(getattr(env, "_file", None)) is not DataFile:
             if getattr(type(env), "_stands_for", None) is lmdb.Environment:
                 return env.begin(db, parent, write, buffers)  # it leaves a provenance file
-            return cast(Any, lmdb.Transaction)(env, db, parent, write, buffers)
+            theirs: Any = lmdb.Transaction
+            return theirs(env, db, parent, write, buffers)
         self = super().__new__(cls)
         self._start(env, db, parent, write, buffers)
         return self
@@ -79,7 +83,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
                 errno.EACCES,
             )
         opened, slot = file.open_snapshot(bool(buffers))
-        tracing.touch()
+        active.touch()
         self._env, self._db, self._opened = env, db, opened
         if slot is not None:
             self._slot = slot
@@ -96,7 +100,8 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     @property
     def _file(self) -> DataFile:
-        return cast(DataFile, self._env._file)
+        file: DataFile = self._env._file
+        return file
 
     @property
     def _meta(self) -> _core.Meta:
@@ -214,10 +219,10 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def _cursor(self, db: _Database | None = None) -> Cursor:
         self._check()
-        cursor = self._stand(self._find_in(self._database(db)), db)
+        cursor: Cursor | None = self._stand(self._find_in(self._database(db)), db)
         if cursor is None:
             raise closed_error()
-        return cast(Cursor, cursor)
+        return cursor
 
     def stat(self, db: _Database | None = None) -> dict[str, int]:
         """Return the sizes and counts of a database in this snapshot."""
@@ -323,6 +328,7 @@ def begin(
 
 def in_own(env: Any, step: Callable[[Transaction], Made]) -> Made:
     """Return what a step gives in a transaction of its own; in a newer one, where that is gone."""
+    from lmdbio.locate.open_database import settled
 
     def run() -> Made:
         with env.begin() as txn:

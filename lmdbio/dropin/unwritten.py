@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import Error, NotReadonlyWarning
-from lmdbio.machine import calibration
+from lmdbio.machine import tuned
 from lmdbio.machine.choice import rate_text
 from lmdbio.system.ending import at_end
 from lmdbio.system.once import is_first
@@ -145,7 +145,7 @@ def measured(file: str) -> str:
     """Return what ``lmdbio tune`` has measured of a file's storage; "": nothing."""
     try:
         with _core.Engine(file) as engine:
-            kept = calibration.find(engine)
+            kept = tuned.find(engine)
     except (OSError, Error, RuntimeError):
         return ""
     if kept is None or kept.calibration is None:

@@ -286,7 +286,7 @@ class Glance:
         finally:
             cursor.close()
 
-    def _move(self, cursor: _core.Cursor, move: Move, key: bytes = b"") -> bool:
+    def _move(self, cursor: _core.Cursor, move: int, key: bytes = b"") -> bool:
         with self._guarded():
             return cursor.move(move, key)
 

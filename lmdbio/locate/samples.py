@@ -64,7 +64,7 @@ class _LookedUp:
     def last(self) -> bytes:
         return self._at(Move.LAST)
 
-    def _at(self, move: Move) -> bytes:
+    def _at(self, move: int) -> bytes:
         return self._cursor.item(_core.WANT_KEY)[0] if self._cursor.move(move) else b""
 
     @property
@@ -72,7 +72,7 @@ class _LookedUp:
         head = self._some(Move.FIRST, Move.NEXT, min(self.count, ENDS))
         return head + self._some(Move.LAST, Move.PREV, min(self.count - len(head), ENDS))[::-1]
 
-    def _some(self, move: Move, further: Move, count: int) -> list[bytes]:
+    def _some(self, move: int, further: int, count: int) -> list[bytes]:
         found: list[bytes] = []
         while len(found) < count and self._cursor.move(further if found else move):
             found.append(self._cursor.item(_core.WANT_KEY)[0])

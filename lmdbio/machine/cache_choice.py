@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.system.amounts import PAGE_BYTES
 
 __all__ = [
     "FOLDER_VARIABLE",

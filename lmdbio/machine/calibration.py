@@ -5,36 +5,32 @@ many of its roots should read at a time. The file keeps the figures of several j
 
 One small JSON file for each file system in the user's cache folder, under a name made of the
 file system's identity; it appears whole or not at all. A reader that opens a data set
-reads it (``find``) if there is one. One that is damaged, or of another version, is as good as
-none, and the note says so.
+reads it (``tuned.find``) if there is one. One that is damaged, or of another version, is as good
+as none, and the note says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.machine import storage
+from lmdbio.machine import storage, tuned
 from lmdbio.machine.storage import Storage
-from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS
-from lmdbio.system.log import tell
+from lmdbio.system.amounts import PAGE_BYTES
 
 __all__ = [
     "Calibration",
-    "FOLDERS",
     "MEMORY",
     "NETWORK",
     "Pattern",
@@ -43,12 +39,11 @@ __all__ = [
     "Staggering",
     "Stored",
     "TokenSample",
-    "changes",
     "file_of",
-    "find",
     "forget",
     "identity",
     "load",
+    "load_for",
     "renewed",
     "store",
 ]
@@ -61,8 +56,6 @@ RATE_MIN, RATE_MAX = 16.0, 1e15
 MEASURED_MAX = 253_370_764_800
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
-#: Variables of the environment that say where calibrations are kept.
-FOLDERS = ("XDG_CACHE_HOME", "HOME")
 #: Jobs of so many shapes are remembered, the newest ones.
 STAGGERINGS_MAX = 32
 #: Numbers of nodes are powers of two, each measured in two ways.
@@ -213,22 +206,6 @@ def identity(storage: Storage) -> str:
     return f"{storage.file_system or 'unknown'} {what}"
 
 
-def _folder() -> Path:
-    return _folder_of(*map(os.environ.get, FOLDERS))
-
-
-@lru_cache(maxsize=8)  # each open asks
-def _folder_of(base: str | None, _home: str | None) -> Path:
-    if base:
-        return Path(base) / "lmdbio" / "tuned"
-    try:
-        return Path("~/.cache").expanduser() / "lmdbio" / "tuned"
-    except RuntimeError as error:
-        raise FileNotFoundError(
-            errno.ENOENT, "this user has no home: set XDG_CACHE_HOME to a folder", "~/.cache"
-        ) from error
-
-
 def file_of(identity: str) -> Path:
     """Where the calibration of a file system is kept.
 
@@ -236,20 +213,11 @@ def file_of(identity: str) -> Path:
         OSError: this user has no home.
     """
     mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
-    return _folder() / f"{mark}.json"
+    return Path(tuned.folder()) / f"{mark}.json"
 
 
-def find(engine: _core.Engine) -> Stored | None:
-    """Return the calibration of the file system of ``engine``'s file; None where there is none.
-
-    For every open: it costs next to nothing where nothing was ever tuned.
-    """
-    try:
-        if not _folder().is_dir():
-            return None
-    except OSError as error:
-        tell(f"what lmdbio tune may have measured is not looked for: {error}")
-        return None
+def load_for(engine: _core.Engine) -> Stored | None:
+    """Return the calibration of the file system of ``engine``'s file; None where there is none."""
     found = load(identity(storage.look(engine, cached=False, thorough=True)))
     return found if found.calibration is not None or found.note else None
 
@@ -281,19 +249,6 @@ def load(identity: str) -> Stored:
         return Stored(None, file, note)
 
 
-_changes = 0
-
-
-def changes() -> int:
-    """Return how often this process has stored or forgotten a calibration."""
-    return _changes
-
-
-def _changed() -> None:
-    global _changes
-    _changes += 1
-
-
 def store(calibration: Calibration) -> Path:
     """Keeps a calibration; returns where.
 
@@ -307,7 +262,7 @@ def store(calibration: Calibration) -> Path:
         part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
         part.replace(file)
     finally:
-        _changed()
+        tuned.changed()
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return file
@@ -323,7 +278,7 @@ def forget(identity: str) -> bool:
         file_of(identity).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    _changed()
+    tuned.changed()
     return True
 
 

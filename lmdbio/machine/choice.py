@@ -13,18 +13,23 @@ All defaults stand here, each with its reason; none of them changes what is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
-
-from lmdbio.machine.calibration import Calibration, Pattern, Sample, TokenSample
 from lmdbio.machine.overrides import FIELDS, VARIABLES, Overrides
-from lmdbio.machine.storage import Storage
-from lmdbio.planning.reads import GAP_BYTES_MAX, PAGE_BYTES, REQUEST_BYTES_MAX
+from lmdbio.system.amounts import GAP_BYTES_MAX, PAGE_BYTES, REQUEST_BYTES_MAX
+from lmdbio.system.frozen import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Literal, TypeAlias
+
+    from lmdbio.machine.calibration import Calibration, Pattern, Sample, TokenSample
+    from lmdbio.machine.storage import Storage
+
+    Access: TypeAlias = Literal["stream", "batch", "single"]
+    Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
 
 __all__ = [
     "ACCESSES",
-    "Access",
     "Choice",
     "FAR_STREAM_DEPTH",
     "FAR_STREAM_REQUEST_BYTES_MAX",
@@ -34,9 +39,7 @@ __all__ = [
     "rate_text",
 ]
 
-Access: TypeAlias = Literal["stream", "batch", "single"]
-ACCESSES: tuple[Access, ...] = get_args(Access)
-Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
+ACCESSES: tuple[Access, ...] = ("stream", "batch", "single")
 
 #: Of streams: one 16 MiB request alone was measured at a third of the speed of four in flight,
 #: so blocks are cut; below 2 MiB their memory's huge pages are not used.

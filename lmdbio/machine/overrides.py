@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
 
-from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.system.amounts import parse_bytes, whole
+from lmdbio.system.amounts import PAGE_BYTES, parse_bytes, whole
+from lmdbio.system.frozen import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 __all__ = ["DEPTH_MAX", "ENGINES", "FIELDS", "Overrides", "VARIABLES", "overrides_from_env"]
 
@@ -64,7 +66,7 @@ _RANGES = {
     "request_bytes_max": (1, BYTES_LARGEST),
     "gap_bytes_max": (0, BYTES_LARGEST),
 }
-FIELDS = tuple(field.name for field in fields(Overrides))
+FIELDS: tuple[str, ...] = Overrides.__match_args__
 
 
 def _parse_engine(text: str, variable: str) -> str | None:

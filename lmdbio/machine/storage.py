@@ -7,16 +7,12 @@ information: what is not known is None. Nothing is written, and no program is st
 from __future__ import annotations
 
 import os
-import re
-import struct
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.remote import scheme_of, server_of
 from lmdbio.system import procfs
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "look", "parse_stripes"]
 
@@ -55,7 +51,7 @@ MEMORY = frozenset({"tmpfs", "ramfs"})
 _LUSTRE_LAYOUT = "lustre.lov"
 _LUSTRE_MAGICS = (0x0BD10BD0, 0x0BD30BD0)
 #: lmm_magic, lmm_pattern, lmm_oi, lmm_stripe_size, lmm_stripe_count, lmm_layout_gen
-_LUSTRE_HEADER = struct.Struct("<II16sIHH")
+_LUSTRE_HEADER = "<II16sIHH"
 #: Lustre's own limits: stripes are multiples of 64 KiB, on at most so many targets.
 _STRIPE_GRAIN, _STRIPES_MAX = 64 << 10, 2000
 
@@ -140,7 +136,7 @@ def look(
     """
     elsewhere = engine.remote_file
     if elsewhere is not None:
-        return replace(look_elsewhere(elsewhere.url), size_bytes=elsewhere.size)
+        return look_elsewhere(elsewhere.url, elsewhere.size)
     fd = engine.fd
     ground = _core.look_at(fd)
     mounted = _mount(root, ground.mount_id) if thorough else None
@@ -166,9 +162,17 @@ def look(
     )
 
 
-def look_elsewhere(url: str) -> Storage:
+def look_elsewhere(url: str, size_bytes: int | None = None) -> Storage:
     """Return what a URL says of the storage under its file: nobody is asked."""
-    return Storage(file_system=scheme_of(url), source=server_of(url), remote=True, direct=False)
+    from lmdbio.remote import scheme_of, server_of
+
+    return Storage(
+        file_system=scheme_of(url),
+        source=server_of(url),
+        remote=True,
+        direct=False,
+        size_bytes=size_bytes,
+    )
 
 
 def look_at_folder(folder: str | os.PathLike[str]) -> Storage:
@@ -240,6 +244,8 @@ def _mount(root: str | os.PathLike[str], mount_id: int) -> tuple[str, str] | Non
 
 def _unescaped(text: str) -> str:
     """The mount table writes blanks and backslashes as octal numbers."""
+    import re
+
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
@@ -253,7 +259,7 @@ def _block_device(ground: _core.Ground, source: str | None) -> str | None:
     if not ground.device.startswith("0:"):
         return ground.device
     try:
-        number = Path(source).stat().st_rdev if source else 0
+        number = os.stat(source).st_rdev if source else 0  # noqa: PTH116
     except (OSError, ValueError):
         return None
     return f"{os.major(number)}:{os.minor(number)}" if number else None
@@ -313,9 +319,11 @@ def parse_stripes(layout: bytes) -> Stripes | None:
 
     Source: lustre_user.h.
     """
-    if len(layout) < _LUSTRE_HEADER.size:
+    from struct import calcsize, unpack_from
+
+    if len(layout) < calcsize(_LUSTRE_HEADER):
         return None
-    magic, _pattern, _object, size, count, _generation = _LUSTRE_HEADER.unpack_from(layout)
+    magic, _pattern, _object, size, count, _generation = unpack_from(_LUSTRE_HEADER, layout)
     if magic not in _LUSTRE_MAGICS or not 1 <= count <= _STRIPES_MAX:
         return None
     if size == 0 or size % _STRIPE_GRAIN:

@@ -15,13 +15,18 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.observe import active
+from lmdbio.observe.active import ended, follow
+from lmdbio.observe.stats import Stats
 from lmdbio.remote import is_url
 from lmdbio.system import fork
+
+if TYPE_CHECKING:
+    from lmdbio.observe.active import Counter
 
 __all__ = ["Facts", "FileState", "Ledger", "Line", "begin", "ended", "follow"]
 
@@ -100,8 +105,8 @@ class _Open:
         self,
         owner: weakref.ref[Any],
         facts: Facts,
-        counter: StageCounter | None,
-        engines: Callable[[], Stats],
+        counter: Counter | None,
+        engines: Callable[[], Stats] | None,
     ) -> None:
         self._owner, self.facts = owner, facts
         self._counter, self._engines = counter, engines
@@ -109,7 +114,9 @@ class _Open:
 
     def line(self) -> Line:
         """Return what it has read in this process."""
-        stats = Stats() if self._counter is None else self._counter.total(self._engines())
+        stats = Stats()
+        if self._counter is not None and self._engines is not None:
+            stats = self._counter.total(self._engines())
         return Line(self._opened, time.monotonic() - self._begun, stats)
 
     def inherit(self) -> None:
@@ -145,10 +152,10 @@ class Ledger:
         self,
         owner: Any,
         facts: Facts,
-        counter: StageCounter | None,
-        engines: Callable[[], Stats],
+        counter: Counter | None,
+        engines: Callable[[], Stats] | None,
     ) -> None:
-        """Count what an object reads until it is closed or dies; see ``follow`` below."""
+        """Count what an object reads until it is closed or dies; see ``active.follow``."""
         if not is_url(facts.file):
             facts = replace(facts, file=os.path.abspath(facts.file))  # noqa: PTH100
         if facts.file not in self.first_seen:
@@ -184,34 +191,6 @@ class Ledger:
         return found
 
 
-_active: Ledger | None = None
-
-
 def begin(ledger: Ledger) -> None:
     """Have all that is opened from now on counted there."""
-    global _active
-    _active = ledger
-
-
-def follow(
-    owner: Any,
-    facts: Callable[[Any], Facts],
-    counter: StageCounter | None = None,
-    engines: Callable[[], Stats] = Stats,
-) -> None:
-    """Count what an object reads, where there is a ledger.
-
-    Args:
-        owner: has a file open. It is not held.
-        facts: returns those of ``owner``; called only where there is a ledger.
-        counter: of its stages; None: nothing of it is counted.
-        engines: what its engines counted, also after they were closed. It does not hold ``owner``.
-    """
-    if _active is not None:
-        _active.follow(owner, facts(owner), counter, engines)
-
-
-def ended(owner: Any) -> None:
-    """Sum up what an object has read, which is closed now."""
-    if _active is not None:
-        _active.ended(id(owner))
+    active.ledger = ledger

@@ -31,6 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.observe import active
+from lmdbio.observe.active import touch
 from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
 from lmdbio.observe.trace_file import TraceFile, file_name, launched_rank
 from lmdbio.system import fork
@@ -38,8 +40,7 @@ from lmdbio.system.warn import warn
 
 __all__ = ["ENVIRONMENT", "Trace", "is_on", "name_rank", "note", "note_flight", "touch", "trace"]
 
-#: Environment variable that names a file and turns tracing on.
-ENVIRONMENT = "LMDBIO_TRACE"
+ENVIRONMENT = active.TRACE
 #: Bytes that a trace file may take; Perfetto in a browser holds about so many with ease.
 SIZE_BYTES_MAX = 256 << 20
 #: Between two writes.
@@ -47,38 +48,29 @@ PERIOD_SECONDS = 0.1
 #: Spans that wait for the next write, at most.
 PENDING_MAX = 1 << 16
 
-_active: Trace | None = None
-
 
 def is_on() -> bool:
     """Whether a trace is being taken."""
-    return _active is not None
+    return active.trace is not None
 
 
 def note(name: str, begun_ns: int, ended_ns: int, args: Mapping[str, Any] | None = None) -> None:
     """Notes that this thread did something, if a trace is taken. Times: ``time.monotonic_ns``."""
-    taken = _active
+    taken = active.trace
     if taken is not None:
         taken.add((name, begun_ns, ended_ns, threading.get_native_id(), args))
 
 
-def touch() -> None:
-    """Something begins that only C will note: it must be written down all the same."""
-    taken = _active
-    if taken is not None:
-        taken.begin_writing()
-
-
 def note_flight(name: str, times: tuple[float, float], args: Mapping[str, Any]) -> None:
     """Notes what was under way beside all threads (``Ticket.times``), if a trace is taken."""
-    taken = _active
+    taken = active.trace
     if taken is not None:
         taken.add((name, int(times[0] * 1e9), int(times[1] * 1e9), None, args))
 
 
 def name_rank(rank: int) -> None:
     """This process is that rank of a job; a trace says so."""
-    taken = _active
+    taken = active.trace
     if taken is not None:
         taken.name_rank(rank)
 
@@ -112,9 +104,8 @@ class Trace:
         size_bytes_max: int = SIZE_BYTES_MAX,
         lazily: bool = False,
     ) -> None:
-        global _active
-        if _active is not None:
-            raise ValueError(f"a trace is being taken already, into {_active.path}")
+        if active.trace is not None:
+            raise ValueError(f"a trace is being taken already, into {active.trace.path}")
         # The working directory may change, and with it what a relative name stands for.
         self._template = os.path.abspath(os.fspath(path))  # noqa: PTH100
         self._size_max = size_bytes_max
@@ -130,7 +121,7 @@ class Trace:
             self._let_go_of_file()
             raise
         fork.register(self)
-        _active = self
+        active.trace = self
         self.begin_writing()
 
     def _begin(self) -> None:
@@ -269,10 +260,9 @@ class Trace:
         self._let_go_of_file()
 
     def _switch_off(self) -> None:
-        global _active
-        if _active is self:
+        if active.trace is self:
             _core.ring.stop()
-            _active = None
+            active.trace = None
 
     def close(self) -> None:
         """Ends the trace; the file is complete then. May be called twice."""
@@ -301,8 +291,8 @@ def _start_by_environment() -> None:
 
 
 def _at_exit() -> None:
-    if _active is not None:
-        _active.close()
+    if active.trace is not None:
+        active.trace.close()
 
 
 atexit.register(_at_exit)

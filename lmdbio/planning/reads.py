@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.system.amounts import GAP_BYTES_MAX, PAGE_BYTES, REQUEST_BYTES_MAX
 
 __all__ = [
     "GAP_BYTES_MAX",
@@ -24,14 +25,6 @@ __all__ = [
     "spread",
 ]
 
-#: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
-#: records on neighbouring pages then touch, so that they share a read without a gap.
-PAGE_BYTES = 4096
-#: At 1.5 GB/s 64 KiB cost 40 us, less than a request's latency on any storage.
-GAP_BYTES_MAX = 64 << 10
-#: Of batches: several in flight at 1 MiB reach what a local disk gives; larger ones only make
-#: the first byte later.
-REQUEST_BYTES_MAX = 1 << 20
 #: A plan that does not fit its room is made again with these parts of the allowed gap, and then
 #: with none: gaps that are read over take memory.
 GAP_PARTS = (4, 16)

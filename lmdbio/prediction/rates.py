@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmdbio._core import Engine
-from lmdbio.machine import calibration, storage
+from lmdbio.machine import calibration, storage, tuned
 from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Stored
@@ -69,7 +69,7 @@ def _free_bytes(folder: str, asker: str) -> int:
 
 def is_measured(engine: Engine) -> bool:
     """Whether rates of the storage under a data set are known."""
-    kept = calibration.find(engine)
+    kept = tuned.find(engine)
     return kept is not None and kept.calibration is not None
 
 
@@ -83,7 +83,7 @@ def with_file_system(
         engine: of the data set.
         path: of it, as people named it.
     """
-    kept = calibration.find(engine)
+    kept = tuned.find(engine)
     if kept is None or kept.calibration is None:
         why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
         return environment, f"file system: {why}"

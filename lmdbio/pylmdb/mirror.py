@@ -7,7 +7,9 @@ makes py-lmdb's. py-lmdb's classes cannot be derived from, and neither can these
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Counterpart"]
 

@@ -28,12 +28,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
-import weakref
-from functools import partial
-from typing import Any
 
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.slim import RLock, partial, ref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited", "number"]
 
@@ -55,8 +56,8 @@ REFUSES_TWICE = int(lmdb.__version__.partition(".")[0]) >= 2
 
 #: Held while an environment is opened, or closed on purpose: who has it next finds it open, or
 #: closed. A signal's handler or the garbage collector may come back here in the middle.
-guard = threading.RLock()
-_shared: dict[tuple[int, int], weakref.ref[Slots]] = {}
+guard = RLock()
+_shared: dict[tuple[int, int], ref[Slots]] = {}
 #: Slots and transactions inherited through fork: neither ended nor collected.
 _inherited: list[Any] = []
 #: Returns the number of the snapshot that a slot (a transaction of py-lmdb's) holds.
@@ -65,7 +66,7 @@ number: Any = lmdb.Transaction.id
 
 def _after_fork() -> None:
     global guard
-    guard = threading.RLock()
+    guard = RLock()
     _inherited.extend(slots for known in _shared.values() if (slots := known()) is not None)
 
 
@@ -135,7 +136,7 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
             slots = Slots(env)
             # By no line of Python, in which a signal's exception would be lost: pop takes the dead
             # reference for what to return where there is no such key.
-            _shared[key] = weakref.ref(slots, partial(_shared.pop, key))
+            _shared[key] = ref(slots, partial(_shared.pop, key))
     if slots.inherited:
         return None, "the process that this one was forked from has it open"
     return slots, ""

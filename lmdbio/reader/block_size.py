@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
-from lmdbio.machine.budget import FootprintBound, LengthBound
+from lmdbio.machine.bounds import FootprintBound, LengthBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PAGE_BYTES

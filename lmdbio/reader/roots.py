@@ -28,9 +28,9 @@ from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
 from lmdbio.locate.survey import open_database
-from lmdbio.machine import calibration, storage
+from lmdbio.machine import storage, tuned
 from lmdbio.machine.calibration import Staggering
-from lmdbio.machine.choice import Access, Choice
+from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
@@ -45,6 +45,7 @@ from lmdbio.system.log import WARNING, tell
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
     from lmdbio.layouts.wanted import Wanted
+    from lmdbio.machine.choice import Access
 
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
@@ -246,7 +247,7 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     else:
         index = _open_index(data, None)
     opened.append(_root_source(data, roots, index))
-    kept = calibration.find(opened[0].engine)
+    kept = tuned.find(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)

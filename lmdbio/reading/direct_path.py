@@ -13,14 +13,16 @@ and does not begin where part of the file is in the page cache already.
 
 from __future__ import annotations
 
-import threading
-from typing import Literal
-
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
 from lmdbio.system import fork
 from lmdbio.system.log import tell
+from lmdbio.system.slim import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
 
 __all__ = ["DirectPath"]
 
@@ -31,7 +33,6 @@ BATCH_BYTES_MIN = 4 << 20
 RATE_BYTES = 64 << 20
 #: More than one in so many of the file's bytes in the page cache: read them there.
 CACHED_SHARE = 8
-_NOT_READ = _core.Counters(0, 0), _core.EngineCounts()
 
 
 class DirectPath:
@@ -64,14 +65,16 @@ class DirectPath:
         self._seconds = self._ended = 0.0
         self._warm = False
         self._direct: _core.Engine | None = None
-        self._counters, self._counter = _NOT_READ  # of a closed engine
-        self._guard = threading.Lock()  # of opening and closing
+        #: Of a closed engine.
+        self._counters: _core.Counters | None = None
+        self._counter: _core.EngineCounts | None = None
+        self._guard = Lock()  # of opening and closing
         fork.register(self)
         #: None: not yet known.
         self._pays: bool | None = None if wanted and engine.kind == "pread" else False
 
     def _after_fork(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = Lock()
 
     @property
     def once_over(self) -> bool:
@@ -135,12 +138,16 @@ class DirectPath:
     def counters(self) -> _core.Counters:
         """Return the requests and bytes that went this way; also after ``close``."""
         direct = self._direct
-        return self._counters if direct is None else direct.counters()
+        if direct is None:
+            return self._counters or _core.Counters(0, 0)
+        return direct.counters()
 
     def counts(self) -> _core.EngineCounts:
         """Return all counts of this way; also after ``close``."""
         direct = self._direct
-        return self._counter if direct is None else direct.counts()
+        if direct is None:
+            return self._counter or _core.EngineCounts()
+        return direct.counts()
 
     def close(self) -> None:
         """Closes the file. May be called twice."""

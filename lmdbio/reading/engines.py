@@ -6,20 +6,25 @@ that it judges by are looked up.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-from lmdbio.machine import calibration, storage
-from lmdbio.machine.choice import Access, Choice, choose
-from lmdbio.machine.overrides import Overrides, overrides_from_env
+from lmdbio.machine import storage, tuned
+from lmdbio.machine.choice import choose
+from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.system.log import tell
-from lmdbio.system.warn import warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lmdbio.machine.choice import Access, Choice
+    from lmdbio.machine.overrides import Overrides
 
 __all__ = ["choose_reading", "open_engine"]
 
 #: Programs that open a file for each record ask the same again and again.
-_choose_untuned = lru_cache(maxsize=16)(choose)
+_chosen: dict[Any, Choice] = {}
+CHOSEN_MAX = 16
 
 
 def choose_reading(
@@ -41,15 +46,24 @@ def choose_reading(
         ValueError: a variable of the environment makes no sense.
     """
     environment = overrides_from_env()
-    kept = calibration.find(engine)
+    kept = tuned.find(engine)
     if kept is not None and kept.note:
+        from lmdbio.system.warn import warn
+
         warn(kept.note)
     found = facts or storage.look(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
         found = storage.look(engine)
     if kept is None:
-        return _choose_untuned(access, found, keyword=keyword, environment=environment)
+        question = access, found, keyword, environment
+        choice = _chosen.get(question)
+        if choice is None:
+            if len(_chosen) >= CHOSEN_MAX:
+                _chosen.clear()
+            choice = choose(access, found, keyword=keyword, environment=environment)
+            _chosen[question] = choice
+        return choice
     return choose(access, found, kept.calibration, keyword=keyword, environment=environment)
 
 

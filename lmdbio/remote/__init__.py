@@ -2,6 +2,7 @@
 
 Uses ``errors`` and ``system``.
 
+    names        URLs, told from paths
     url          URLs, taken apart, and said to people
     http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``effort`` and
                  ``credentials``: what it takes
@@ -9,27 +10,18 @@ Uses ``errors`` and ``system``.
     joined       several files as one
     filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
 
-Each kind is imported when a URL of it is opened.
+Each kind is imported when a URL of it is opened, and ``url`` when there is one at all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from lmdbio.remote.names import absolute, is_url, shown
 
-from lmdbio.remote.url import (
-    absolute,
-    is_url,
-    lasting,
-    redacted,
-    scheme_of,
-    server_of,
-    shown,
-    with_suffix,
-)
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lmdbio.remote.fetched import FetchedFile
     from lmdbio.remote.http import HttpFile
+    from lmdbio.remote.url import lasting, redacted, scheme_of, server_of, with_suffix
 
 __all__ = [
     "absolute",
@@ -47,6 +39,14 @@ __all__ = [
 STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss"})
 
 
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lmdbio.remote import url
+
+    return getattr(url, name)
+
+
 def open_url(url: str) -> HttpFile | FetchedFile:
     """Open a file by its URL, which the caller closes.
 
@@ -55,6 +55,8 @@ def open_url(url: str) -> HttpFile | FetchedFile:
         MissingExtraError: the package that reads its scheme is not installed.
         ValueError: it is no URL, or nothing that is installed knows its scheme.
     """
+    from lmdbio.remote.url import scheme_of
+
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
         from lmdbio.remote.http import HttpFile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
@@ -10,19 +9,14 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 __all__ = [
     "Origin",
     "Target",
-    "absolute",
-    "is_url",
     "join_url",
     "lasting",
     "redacted",
     "scheme_of",
     "server_of",
-    "shown",
     "with_suffix",
 ]
 
-#: A drive of Windows, one letter, is none.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 #: Parameters of signed URLs, by their whole names, or the last word of these: "design" is none.
 _SIGNED = re.compile(
     r"(x-(amz|goog|ms)-[^=]*"
@@ -37,11 +31,6 @@ _NO_HOST = re.compile(r"[\x00-\x20\x7f/?#@]")
 _PORTS = {"http": 80, "https": 443}
 #: Of paths and queries, as they are; others are written as %XX, whose "%" stays one.
 _SAFE = "%/:=&?~+!$,;'@()*[]"
-
-
-def is_url(name: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> bool:
-    """Return whether a name is a URL, such as "s3://bucket/train.mdb", and no path."""
-    return isinstance(name, str) and _URL.match(name) is not None
 
 
 def scheme_of(url: str) -> str:
@@ -79,22 +68,6 @@ def lasting(url: str) -> str:
         asked = [part for part in asked if not _SHARED.match(part)]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "&".join(asked), ""))
-
-
-def shown(name: str | os.PathLike[str]) -> str:
-    """Return a path or URL for people."""
-    return redacted(os.fspath(name)) if is_url(name) else os.fspath(name)
-
-
-def absolute(name: str | os.PathLike[str]) -> str:
-    """Return a path as it is from any folder; a URL, and an empty path, as they are."""
-    text = os.fspath(name)
-    if not text or text.startswith(os.sep) or is_url(text):
-        return text
-    try:
-        return os.path.join(os.getcwd(), text)  # noqa: PTH109, PTH118, each opening comes here
-    except FileNotFoundError:  # this folder is gone, and nothing is there any more
-        return text
 
 
 def join_url(base: str, location: str) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["at_end"]
 

@@ -7,23 +7,26 @@ and what it guarded stays half changed. Objects with such a lock register here.
 from __future__ import annotations
 
 import os
-import threading
-import weakref
-from typing import Any, Protocol
 
-__all__ = ["Forked", "register"]
+from lmdbio.system.slim import local, ref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Forked(Protocol):
+        """A registered object. ``_before_fork`` may be missing, and the parent's side with it."""
+
+        def _after_fork(self) -> None:
+            """In the child, before it has a second thread."""
 
 
-class Forked(Protocol):
-    """A registered object. ``_before_fork`` may be missing, and the parent's side with it."""
-
-    def _after_fork(self) -> None:
-        """In the child, before it has a second thread."""
+__all__ = ["register"]
 
 
 #: The dead are taken out by no line of Python, in which a signal's exception would be lost.
-_alive: dict[weakref.ref[Any], None] = {}
-_held = threading.local()
+_alive: dict[ref[Any], None] = {}
+_held = local()
 
 
 def register(owner: Forked) -> None:
@@ -32,7 +35,7 @@ def register(owner: Forked) -> None:
     If it has ``_before_fork()`` and ``_after_fork_in_parent()``, they are called as well: in
     between, it is locked by the thread that forks, so that the child finds it whole.
     """
-    _alive[weakref.ref(owner, _alive.pop)] = None
+    _alive[ref(owner, _alive.pop)] = None
 
 
 def _owners() -> list[Any]:

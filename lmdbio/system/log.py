@@ -9,17 +9,32 @@ of lmdbio included, so nobody tells anything with a lock in hand.
 
 from __future__ import annotations
 
-import logging
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logging import Logger
 
 __all__ = ["INFO", "WARNING", "tell"]
 
-INFO, WARNING = logging.INFO, logging.WARNING
+INFO, WARNING = 20, 30  # as of ``logging``
 #: Texts that are remembered; then all are forgotten, and may be told again.
 TOLD_MAX = 4096
 
-_logger = logging.getLogger("lmdbio")
-_logger.addHandler(logging.NullHandler())
+_logger: Logger | None = None
 _told: set[str] = set()
+
+
+def _find() -> Logger | None:
+    """Return the logger; None: the program has not loaded ``logging``, and so nobody listens."""
+    global _logger
+    logging = sys.modules.get("logging")
+    if logging is None or not hasattr(logging, "NullHandler"):  # another thread is loading it
+        return None
+    logger: Logger = logging.getLogger("lmdbio")
+    logger.addHandler(logging.NullHandler())
+    _logger = logger
+    return logger
 
 
 def tell(text: str, level: int = INFO) -> None:
@@ -29,9 +44,10 @@ def tell(text: str, level: int = INFO) -> None:
         text: the file, the reason, and how lmdbio goes on.
         level: ``INFO`` or ``WARNING``.
     """
-    if not _logger.isEnabledFor(level) or text in _told:
+    logger = _logger or _find()
+    if logger is None or not logger.isEnabledFor(level) or text in _told:
         return
     if len(_told) >= TOLD_MAX:
         _told.clear()
     _told.add(text)
-    _logger.log(level, "%s", text)
+    logger.log(level, "%s", text)

@@ -7,7 +7,7 @@ and ``pathlib`` takes longer than the kernel.
 
 from __future__ import annotations
 
-__all__ = ["number", "text"]
+__all__ = ["number", "text", "whole"]
 
 #: The kernel's numbers have 64 bits.
 DIGITS_MAX = 20
@@ -24,6 +24,10 @@ def text(path: str) -> str | None:
 
 def number(path: str) -> int | None:
     """The number in a file; None: there is none in it ("max"), or it cannot be read."""
-    found = (text(path) or "").strip()
-    is_one = found.isascii() and found.isdecimal() and len(found) <= DIGITS_MAX
-    return int(found) if is_one else None
+    return whole((text(path) or "").strip())
+
+
+def whole(digits: str) -> int | None:
+    """Return a number of the kernel's; None: it is none."""
+    is_one = digits.isascii() and digits.isdecimal() and len(digits) <= DIGITS_MAX
+    return int(digits) if is_one else None

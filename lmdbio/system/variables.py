@@ -7,8 +7,11 @@ there, and decodes the text: to see whether some are as they were takes none of 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 __all__ = ["texts"]
 

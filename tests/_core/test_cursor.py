@@ -24,7 +24,7 @@ VALUE = b"%05d" + b"x" * 60
 #: A move, and what it searches for.
 Made = tuple[Any, ...]
 MOVES: list[Made] = [
-    *((move,) for move in Move if move < Move.MULTIPLE),
+    *((move,) for name, move in vars(Move).items() if name.isupper() and move < Move.MULTIPLE),
     (Move.SET, b"001"),
     (Move.SET_RANGE, b"0005"),
     (Move.BOTH, b"001", VALUE % 300),

@@ -140,7 +140,7 @@ KEYS: dict[str, Any] = {
 NUMBERS = ("mode", "max_readers", "max_dbs", "max_spare_txns")
 
 CALLS: dict[str, Call] = {
-    **{f"open({name}=None)": opened(**{name: None}) for name in LmdbKeywords._fields},
+    **{f"open({name}=None)": opened(**{name: None}) for name in LmdbKeywords.__match_args__},
     "open(readonly=None)": lambda p, env, folder: (
         env.close(), p.open(str(folder / "env"), readonly=None, create=False, max_dbs=4)
     )[1],
@@ -281,7 +281,7 @@ def test_the_defaults_of_open_stand_in_one_place() -> None:
     import inspect
 
     shown = inspect.signature(lmdbio.Environment.__new__).parameters
-    defaults = LmdbKeywords()._asdict()
+    defaults = LmdbKeywords().named()
     assert {name: shown[name].default for name in defaults} == defaults
 
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.machine import budget
-from lmdbio.machine.budget import FootprintBound, LengthBound, available_bytes, budget_bytes
+from lmdbio.machine.bounds import FootprintBound, LengthBound
+from lmdbio.machine.budget import available_bytes, budget_bytes
 
 GIB = 2**30
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import lmdbio
-from lmdbio.observe import ledger
+from lmdbio.observe import active, ledger
 from lmdbio.observe.ledger import Facts, Ledger, Line
 from lmdbio.observe.stats import StageCounter, Stats
 from tests.support import databases
@@ -45,7 +45,7 @@ class Owner:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     book = Ledger()
-    monkeypatch.setattr(ledger, "_active", book)
+    monkeypatch.setattr(active, "ledger", book)
     yield book
 
 

@@ -17,7 +17,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -26,7 +26,7 @@ import pytest
 from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.errors import Error, IncompatibleError, ProvenanceError
-from lmdbio.machine.choice import Access, Choice, choose
+from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
@@ -35,6 +35,9 @@ from lmdbio.reader import reader, roots
 from lmdbio.reader.reader import Reader
 from lmdbio.system.file_identity import FileIdentity
 from tests.reader.support import COUNT, MODES, drain, value, write
+
+if TYPE_CHECKING:
+    from lmdbio.machine.choice import Access
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)

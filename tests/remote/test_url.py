@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lmdbio.provenance import find_data, find_sidecar, sidecar_file
-from lmdbio.remote.url import Target, is_url, lasting, redacted, server_of, with_suffix
+from lmdbio.remote import is_url
+from lmdbio.remote.url import Target, lasting, redacted, server_of, with_suffix
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import lmdbio
 from lmdbio import _core
 from lmdbio.cli import cli
-from lmdbio.machine import calibration, storage
+from lmdbio.machine import calibration, storage, tuned
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.storage import Storage
 from lmdbio.tuning import tune
@@ -257,11 +257,8 @@ def test_where_nothing_was_measured_nothing_is_looked_for(path, monkeypatch):
 
 
 def test_without_a_home_readers_do_without(path, monkeypatch):
-    def homeless(self: Path) -> Path:
-        raise RuntimeError("no home")
-
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "expanduser", homeless)
+    monkeypatch.setattr(tuned.os.path, "expanduser", str)  # so it is where there is none
     lmdbio.Records(path).close()
     told = CliRunner().invoke(cli, ["tune", str(path)])
     assert isinstance(told.exception, FileNotFoundError) and "no home" in str(told.exception)

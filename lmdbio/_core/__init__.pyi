@@ -1,0 +1,240 @@
+"""The names of ``_core``, with their types."""
+
+from lmdbio._core.arrays import EXTENT as EXTENT, READ as READ, Extents as Extents
+from lmdbio._core.bookmark import (
+    BOOKMARK_BYTES_MAX as BOOKMARK_BYTES_MAX,
+    bookmark_of as bookmark_of,
+    go_to as go_to,
+    skip_records as skip_records,
+    walk_records as walk_records,
+)
+from lmdbio._core.cells import (
+    Cells as Cells,
+)
+from lmdbio._core.checksum import (
+    CHECKED_PAGE_BYTES as CHECKED_PAGE_BYTES,
+    compare_sums as compare_sums,
+    crc32c as crc32c,
+    sum_pages as sum_pages,
+)
+from lmdbio._core.clock import (
+    CLOCK_FLAGS as CLOCK_FLAGS,
+    SOURCES as SOURCES,
+    run_clock as run_clock,
+)
+from lmdbio._core.codec import (
+    BLOCK_LEAVES_MAX as BLOCK_LEAVES_MAX,
+    BLOCK_RAW_BYTES_MAX as BLOCK_RAW_BYTES_MAX,
+    BLOCK_RECORDS_MAX as BLOCK_RECORDS_MAX,
+    LEAF as LEAF,
+    Block as Block,
+    BlockForm as BlockForm,
+    Leaves as Leaves,
+    check_leaves as check_leaves,
+    decode_block as decode_block,
+    decode_leaves as decode_leaves,
+    encode_block as encode_block,
+    encode_leaves as encode_leaves,
+)
+from lmdbio._core.copier import (
+    Copier as Copier,
+    Copying as Copying,
+)
+from lmdbio._core.cursor import (
+    WANT_KEY as WANT_KEY,
+    WANT_VALUE as WANT_VALUE,
+    Cursor as Cursor,
+    EmptyKeyError as EmptyKeyError,
+    Move as Move,
+    NoDuplicatesError as NoDuplicatesError,
+    Pages as Pages,
+    Snapshot as Snapshot,
+    UnplacedError as UnplacedError,
+    fetcher as fetcher,
+    finder as finder,
+)
+from lmdbio._core.descriptor import (
+    Descriptor as Descriptor,
+)
+from lmdbio._core.engine import (
+    Engine as Engine,
+    Ticket as Ticket,
+    open_data as open_data,
+)
+from lmdbio._core.exchange import (
+    ASKING as ASKING,
+    SERVING as SERVING,
+    Arrival as Arrival,
+    Exchange as Exchange,
+    Exchanged as Exchanged,
+    MpiLibrary as MpiLibrary,
+    Shipment as Shipment,
+    probe_mpi as probe_mpi,
+)
+from lmdbio._core.extents import (
+    count_inside as count_inside,
+    count_same as count_same,
+    extents_beyond as extents_beyond,
+    find_extents as find_extents,
+    footprint as footprint,
+    largest_run as largest_run,
+    mark_extents as mark_extents,
+    pack_extents as pack_extents,
+    place_extents as place_extents,
+    split_rows as split_rows,
+    take_extents as take_extents,
+)
+from lmdbio._core.format import (
+    Database as Database,
+    Layout as Layout,
+    Look as Look,
+    Meta as Meta,
+    look as look,
+    look_whole as look_whole,
+    meta_bytes as meta_bytes,
+    newest_txnid as newest_txnid,
+    read_meta as read_meta,
+    watch as watch,
+)
+from lmdbio._core.gather import (
+    Gatherer as Gatherer,
+)
+from lmdbio._core.history import (
+    History as History,
+    Replayed as Replayed,
+    SplitRule as SplitRule,
+    capacities as capacities,
+    replay as replay,
+)
+from lmdbio._core.insertion import (
+    compare_keys as compare_keys,
+    settle_keys as settle_keys,
+)
+from lmdbio._core.items import (
+    LeafItems as LeafItems,
+    key_places as key_places,
+    leaf_items as leaf_items,
+    leaf_keys as leaf_keys,
+    tree_items as tree_items,
+)
+from lmdbio._core.joined import (
+    PART as PART,
+    PART_ALIGNMENT as PART_ALIGNMENT,
+    JoinedEngine as JoinedEngine,
+)
+from lmdbio._core.keys import (
+    KEY_BYTES_MAX as KEY_BYTES_MAX,
+    KEY_RUNS_MAX as KEY_RUNS_MAX,
+    KeyFinder as KeyFinder,
+    KeyForm as KeyForm,
+    KeyRun as KeyRun,
+)
+from lmdbio._core.locate import (
+    DEPTH_MAX as DEPTH_MAX,
+    Chunk as Chunk,
+    Trees as Trees,
+    Walk as Walk,
+    database_key as database_key,
+    find_database as find_database,
+    leaf_databases as leaf_databases,
+    leaf_extents as leaf_extents,
+    leaves_of as leaves_of,
+)
+from lmdbio._core.memory import (
+    MappedMemory as MappedMemory,
+    Memory as Memory,
+    MemoryPool as MemoryPool,
+    address_of as address_of,
+    copy_rows as copy_rows,
+    keep_heap as keep_heap,
+    lend as lend,
+)
+from lmdbio._core.opened import (
+    Counters as Counters,
+    EngineCounts as EngineCounts,
+)
+from lmdbio._core.order import (
+    Shuffling as Shuffling,
+)
+from lmdbio._core.peeked import (
+    Branch as Branch,
+    Peeked as Peeked,
+    peek as peek,
+    read_branch as read_branch,
+    read_part as read_part,
+)
+from lmdbio._core.plan import (
+    Plan as Plan,
+    PlanTotals as PlanTotals,
+    make_plan as make_plan,
+)
+from lmdbio._core.position import (
+    Stands as Stands,
+)
+from lmdbio._core.prefetch import (
+    Prefetch as Prefetch,
+    Sweep as Sweep,
+)
+from lmdbio._core.remote import (
+    RemoteFile as RemoteFile,
+)
+from lmdbio._core.rows import (
+    ROW_ALIGNMENT as ROW_ALIGNMENT,
+    TABLE_ROW_BYTES as TABLE_ROW_BYTES,
+    LaidOut as LaidOut,
+    Loaded as Loaded,
+    lay_out as lay_out,
+    rows_room as rows_room,
+    write_table as write_table,
+)
+from lmdbio._core.scan import (
+    Items as Items,
+    Scan as Scan,
+)
+from lmdbio._core.soonest import (
+    NEVER as NEVER,
+    Soonest as Soonest,
+    Used as Used,
+)
+from lmdbio._core.sources import (
+    NO_HOME as NO_HOME,
+    Keepers as Keepers,
+    RoundTable as RoundTable,
+    Seats as Seats,
+    find_block_sources as find_block_sources,
+    find_home_uses as find_home_uses,
+    find_homes as find_homes,
+    find_records as find_records,
+    find_round_uses as find_round_uses,
+    find_teams as find_teams,
+)
+from lmdbio._core.spans import SpanKind as SpanKind
+from lmdbio._core.status import SLICE_MS as SLICE_MS
+from lmdbio._core.storage import (
+    Ground as Ground,
+    look_at as look_at,
+    release_range as release_range,
+)
+from lmdbio._core.trace import (
+    Traced as Traced,
+    ring as ring,
+)
+from lmdbio._core.traffic import (
+    TRAFFIC_FLAGS as TRAFFIC_FLAGS,
+    run_traffic as run_traffic,
+)
+from lmdbio._core.transaction import (
+    Begins as Begins,
+    Names as Names,
+    Transacts as Transacts,
+)
+from lmdbio._core.values import (
+    Values as Values,
+    value_holder as value_holder,
+)
+from lmdbio._core.window import (
+    Mapping as Mapping,
+    Window as Window,
+    map_again as map_again,
+    populate as populate,
+)
