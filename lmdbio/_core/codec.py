@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -14,6 +13,7 @@ from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.status import Status
+from lmdbio.system.frozen import dataclass
 
 BLOCK_RECORDS_MAX = int(lib.LIO_BLOCK_RECORDS_MAX)
 BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)

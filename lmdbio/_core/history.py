@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -15,6 +14,7 @@ from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
 from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status
+from lmdbio.system.frozen import dataclass
 
 
 class SplitRule(IntEnum):

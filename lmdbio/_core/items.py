@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
@@ -11,6 +9,7 @@ from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk, Trees, leaves_of
 from lmdbio._core.status import Status
+from lmdbio.system.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

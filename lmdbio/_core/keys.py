@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -12,6 +11,7 @@ from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status
+from lmdbio.system.frozen import dataclass
 
 KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
 KEY_RUNS_MAX: int = lib.LIO_KEY_RUNS_MAX

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from lmdbio._core.format import (
 )
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import SLICE_MS, Status
+from lmdbio.system.frozen import dataclass
 
 #: Levels of a tree at most.
 DEPTH_MAX = int(lib.LIO_DEPTH_MAX)

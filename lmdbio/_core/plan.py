@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from lmdbio._core.arrays import EXTENT, REQUEST, U64, Extents, pointer_to
 from lmdbio._core.brief import brief_up_to
 from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status
+from lmdbio.system.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

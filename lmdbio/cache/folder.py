@@ -8,7 +8,6 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.cache.cache_file import OPEN_FLAGS, lock
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Entry", "clear", "find", "verify"]
 

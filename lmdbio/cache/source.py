@@ -11,11 +11,11 @@ import hashlib
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmdbio.remote import is_url, lasting, redacted
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["SourceState", "named"]
 

@@ -15,33 +15,122 @@ import os
 import signal
 import sys
 import warnings
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 
-from lmdbio.cli import (
-    bench,
-    cache,
-    compact,
-    convert,
-    demo,
-    doctor,
-    export,
-    gallery,
-    info,
-    ls,
-    plan,
-    pull,
-    run,
-    simulate,
-    trace,
-    tune,
-    values,
-    verify,
-)
-from lmdbio.cli.output import EXPECTED, ClosedOutput, one_line
+import lmdbio
+from lmdbio.cli.ending import EXPECTED, ClosedOutput, one_line
+from lmdbio.system.signals import leaving_at_once
 
-__all__ = ["EXPECTED", "cli", "main", "one_line"]
+__all__ = ["COMMANDS", "EXPECTED", "cli", "main", "one_line"]
+
+
+class Later(NamedTuple):
+    """A command that is loaded when it is typed.
+
+    Attributes:
+        module: of this package, that has it.
+        name: its name there.
+        help: the first paragraph of its own.
+    """
+
+    module: str
+    name: str
+    help: str
+
+
+#: By name; most load NumPy, and some of them half of lmdbio.
+COMMANDS = {
+    "convert": Later(
+        "convert", "convert", "Write the provenance file: where every record of PATH lies."
+    ),
+    "compact": Later(
+        "compact",
+        "compact",
+        "Copy SOURCE to TARGET without its free pages, in order, and convert the copy.",
+    ),
+    "info": Later("info", "info", "Tell what PATH is, and what will happen when it is opened."),
+    "doctor": Later(
+        "doctor",
+        "doctor",
+        "Tell what limits PATH on this machine, and which command to type next.",
+    ),
+    "ls": Later("ls", "ls", "List records of PATH in the order of their keys: key, bytes, type."),
+    "head": Later(
+        "ls", "head", "Show the first records of PATH, each with a preview of its value."
+    ),
+    "get": Later("values", "get", "Write one value to standard output, or to a file."),
+    "cat": Later(
+        "values",
+        "cat",
+        "Write the values of some records to standard output, one after the other.",
+    ),
+    "export": Later(
+        "export", "export", "Write each record of PATH as a file into DIR, or into a tar archive."
+    ),
+    "gallery": Later(
+        "gallery",
+        "gallery",
+        "Make an HTML page of small pictures of PATH's records, which needs nothing else.",
+    ),
+    "verify": Later(
+        "verify", "verify", "Prove the whole tree of PATH, and its provenance file, sound."
+    ),
+    "pull": Later(
+        "pull",
+        "pull",
+        "Copy the data file at URL to TARGET, a file or a folder (which ends in a slash).",
+    ),
+    "plan": Later("plan", "plan", "List the reads for some records of PATH, without doing them."),
+    "tune": Later(
+        "tune", "tune", "Measure how the storage under PATH likes to be read, and remember it."
+    ),
+    "bench": Later(
+        "bench", "bench", "Measure how fast PATH can be read here: py-lmdb, lmdbio, fio, ior."
+    ),
+    "run": Later(
+        "run", "run", "Run a Python program with lmdbio in the place of py-lmdb, unchanged."
+    ),
+    "trace": Later(
+        "trace", "sum_up", "Sum up traces, and put those of several processes together."
+    ),
+    "cache": Later("cache", "cache", "List, verify or clear the cache files in FOLDER."),
+    "simulate": Later(
+        "simulate",
+        "simulate",
+        "How long would a training take, with which way of loading its data?",
+    ),
+    "demo": Later(
+        "demo", "demo", "Write two data sets, race lmdbio against py-lmdb, show one table."
+    ),
+}
+
+
+class Commands(click.Group):
+    """The commands of ``COMMANDS``: to list them loads none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command; None: there is no such name."""
+        del ctx
+        found = COMMANDS.get(cmd_name)
+        if found is None:
+            return None
+        with leaving_at_once():
+            module = import_module(f"{__name__}.{found.module}")
+        loaded: click.Command = getattr(module, found.name)
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of them, from the texts that are here."""
+        told = {name: click.Command(name, help=each.help) for name, each in COMMANDS.items()}
+        click.Group(commands=told).format_commands(ctx, formatter)
 
 
 def main() -> None:
@@ -78,8 +167,11 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
     click.echo(f"lmdbio: {' '.join(str(message).split())}", err=True)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})
-@click.version_option(package_name="lmdbio")
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99},
+)
+@click.version_option(lmdbio.__version__)
 def cli() -> None:
     """Reads LMDB data sets at the storage's own speed.
 
@@ -106,28 +198,3 @@ def cli() -> None:
         lmdbio simulate               how long would a training take, loading its data in which way
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
-
-
-for _command in (
-    convert.convert,
-    compact.compact,
-    info.info,
-    doctor.doctor,
-    ls.ls,
-    ls.head,
-    values.get,
-    values.cat,
-    export.export,
-    gallery.gallery,
-    verify.verify,
-    plan.plan,
-    pull.pull,
-    tune.tune,
-    bench.bench,
-    run.run,
-    trace.sum_up,
-    cache.cache,
-    simulate.simulate,
-    demo.demo,
-):
-    cli.add_command(_command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from lmdbio._core import Meta
@@ -14,6 +13,7 @@ from lmdbio.machine.cache_choice import FOLDER_VARIABLE, AutoCache, auto_cache, 
 from lmdbio.machine.choice import Choice, Reason
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["AutoMode", "advice", "advice_facts"]
 

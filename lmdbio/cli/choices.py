@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from rich.table import Table
 
 from lmdbio.cli.output import plural, size, wide_console
 from lmdbio.machine import calibration
@@ -15,6 +12,7 @@ from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose
 from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.machine.storage import Storage
 from lmdbio.machine.tokens import choose_tokens
+from lmdbio.system.frozen import dataclass
 
 #: The uses of a file, and the choices that concern each.
 USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}
@@ -146,6 +144,8 @@ def chosen(choice: Choice, name: str) -> str:
 
 def print_choices(found: dict[str, Choice]) -> None:
     """Every choice, where it comes from, and why."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="")
     for column in ("read by", "choice", "", "from", "because"):
         table.add_column(column, no_wrap=column != "because")

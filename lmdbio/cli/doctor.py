@@ -15,9 +15,10 @@ from rich.text import Text
 from lmdbio._core import Engine, read_meta
 from lmdbio.cli.doctor_facts import collect
 from lmdbio.cli.each_file import files_of, largest, local_paths_argument
+from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import db_option, json_option
-from lmdbio.cli.output import EXPECTED, one_line, print_json, provenance_option, wide_console
+from lmdbio.cli.output import print_json, provenance_option, wide_console
 from lmdbio.doctor.facts import Facts, ProvenanceFacts
 from lmdbio.doctor.finding import Finding, Severity
 from lmdbio.doctor.judge import Diagnosis, diagnose

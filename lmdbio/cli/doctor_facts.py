@@ -27,9 +27,9 @@ import numpy as np
 from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
+from lmdbio.cli.ending import one_line
 from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import Looked, look_at
-from lmdbio.cli.output import one_line
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,

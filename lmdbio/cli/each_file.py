@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from lmdbio.cli.output import DATA, EXPECTED, PATH, bar, one_line
+from lmdbio.cli.ending import EXPECTED, one_line
+from lmdbio.cli.output import DATA, PATH, bar
 from lmdbio.provenance import data_files
 from lmdbio.provenance.freshness import Progress
 from lmdbio.provenance.paths import lies_beside

@@ -10,8 +10,8 @@ from typing import Any
 
 from lmdbio import _core
 from lmdbio._core import Engine, Meta
+from lmdbio.cli.ending import one_line
 from lmdbio.cli.layout import layout_facts
-from lmdbio.cli.output import one_line
 from lmdbio.errors import ProvenanceError, ShortReadError, StaleError
 from lmdbio.locate.file_end import refuse_cut
 from lmdbio.locate.open_database import guard_state, judged

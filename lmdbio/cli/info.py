@@ -11,7 +11,6 @@ import click
 from lmdbio import _core, provenance
 from lmdbio._core import Meta
 from lmdbio.cli.advice import advice, advice_facts
-from lmdbio.cli.cache import cache_facts, cache_status
 from lmdbio.cli.choices import (
     calibration_status,
     choices,
@@ -87,6 +86,8 @@ def info(
     data = provenance.find_data(files[0])
     found = settled(str(data), partial(_look, data, sidecar))
     if folder is not None:
+        from lmdbio.cli.cache import cache_status
+
         found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
     if as_json:
         print_json(found)
@@ -181,6 +182,8 @@ def print_info(found: dict[str, Any]) -> None:
         facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
     facts += storage_facts(found["storage"])
     if "cache" in found:
+        from lmdbio.cli.cache import cache_facts
+
         facts += cache_facts(found["cache"]["folder"], found["cache"]["files"])
     facts.append(("  tuned", tuned_text(found["tuned"])))
     facts += [("  turns", f"{choice}") for choice in found["turns"]]

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
-from lmdbio.cli.cache import cache_facts, cache_status
 from lmdbio.cli.choices import (
     calibration_status,
     choices,
@@ -24,8 +23,9 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.each_file import Name
+from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import cut_reason, judging, list_databases, sidecar_status
-from lmdbio.cli.output import EXPECTED, bar, one_line, plural, print_facts, print_json, size
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size
 from lmdbio.inside.keytext import show_key
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.survey import open_database
@@ -57,6 +57,8 @@ def tell_set(
     found = _look(files, sidecar)
     if folder is not None:
         data = [os.fspath(provenance.find_data(file)) for file in files]
+        from lmdbio.cli.cache import cache_status
+
         found["cache"] = {"folder": folder, "files": cache_status(folder, data)}
     if as_json:
         print_json(found)
@@ -137,6 +139,8 @@ def _print(found: dict[str, Any]) -> None:
         facts += _sums(found, good)
         facts += storage_facts(found["storage"])
     if "cache" in found:
+        from lmdbio.cli.cache import cache_facts
+
         facts += cache_facts(found["cache"]["folder"], found["cache"]["files"])
     if good:
         facts.append(("  tuned", tuned_text(found["tuned"])))

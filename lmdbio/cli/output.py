@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import re
 import sys
@@ -12,21 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lmdbio.errors import MissingExtraError
 from lmdbio.inside.keytext import parse_key, show_key
-from lmdbio.provenance import freshness
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import is_url, redacted
 
-#: Errors that a command tells in one line; any other is a fault of lmdbio.
-EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lmdbio.provenance import freshness
+
 #: Of records that an option names or counts: more than a file can have.
 RECORDS_MAX = 1 << 48
 #: Of runs of a measurement.
@@ -122,7 +118,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, np.generic):
+    if hasattr(value, "dtype"):  # a number of NumPy's
         return value.item()
     return str(value) if isinstance(value, Path) else value
 
@@ -158,21 +154,6 @@ def titled(name: bytes | None) -> str:
     return "main database" if name is None else f"database {show_key(name)}"
 
 
-class ClosedOutput(io.TextIOBase):
-    """Standard output that was closed before the command began: what is written fails."""
-
-    encoding = "utf-8"
-
-    def write(self, _text: str) -> int:
-        """Raise OSError, which the command tells."""
-        raise OSError(errno.EBADF, "is closed", "standard output")
-
-    @property
-    def buffer(self) -> BinaryIO:
-        """Raise as ``write``: nobody takes bytes either."""
-        raise OSError(errno.EBADF, "is closed", "standard output")
-
-
 class Trimmed:
     """A text stream that leaves out blanks at the ends of lines, with which tables are filled up.
 
@@ -193,6 +174,8 @@ class Trimmed:
 
 def wide_console(*, stderr: bool = False, width: int = 150) -> Console:
     """A console for tables; a file or a log is no window of 80 columns, and needs no blanks."""
+    from rich.console import Console
+
     console = Console(stderr=stderr)
     if console.is_terminal:
         return console
@@ -205,6 +188,8 @@ def wide_console(*, stderr: bool = False, width: int = 150) -> Console:
 @contextmanager
 def bar(what: str) -> Iterator[freshness.Progress]:
     """A progress callback (done, in all, stage); it shows a bar once the work takes long."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     begun = time.monotonic()
     shown: Progress | None = None
@@ -215,6 +200,14 @@ def bar(what: str) -> Iterator[freshness.Progress]:
         if shown is None:
             if not console.is_terminal or time.monotonic() - begun < BAR_AFTER_SECONDS:
                 return
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
             shown.start()
@@ -227,11 +220,3 @@ def bar(what: str) -> Iterator[freshness.Progress]:
     finally:
         if shown is not None:
             shown.stop()
-
-
-def one_line(error: BaseException) -> str:
-    """Return the error in words, with the file that it is about."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(text.split()) or type(error).__name__

@@ -12,7 +12,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lmdbio.cli.output import ClosedOutput, plain, plural, size, wide_console
+from lmdbio.cli.ending import ClosedOutput
+from lmdbio.cli.output import plain, plural, size, wide_console
 from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState
 from lmdbio.program.launch import NoProgramError, run_program

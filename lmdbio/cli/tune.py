@@ -25,8 +25,8 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.each_file import files_of, largest, paths_argument
+from lmdbio.cli.ending import EXPECTED
 from lmdbio.cli.output import (
-    EXPECTED,
     PATH,
     Seconds,
     bar,

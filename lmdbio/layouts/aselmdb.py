@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from lmdbio.layouts.layout import Keys, Selection, refuse
 from lmdbio.layouts.numbered import Numbers, find_numbers
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Aselmdb"]
 

@@ -11,7 +11,6 @@ how many samples there are, that reader reads so many: keys of higher numbers ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from lmdbio._core import KeyForm, KeyRun
 from lmdbio.layouts.layout import Keys, Selection, refuse
 from lmdbio.layouts.told import DIGITS_MAX, told_number
 from lmdbio.provenance.keys import format_key, plain_ranks
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Found", "Numbered", "Numbers", "find_numbers", "keys_of_run"]
 

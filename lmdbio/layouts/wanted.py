@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from lmdbio.layouts.known import layout_named
 from lmdbio.layouts.layout import Layout
 from lmdbio.layouts.skipping import as_skip
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Skip", "Wanted"]
 

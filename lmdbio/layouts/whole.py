@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lmdbio.layouts.layout import Keys, Selection
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Whole", "is_datum"]
 

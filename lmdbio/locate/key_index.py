@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, SupportsIndex, overload
 
 import numpy as np
@@ -23,6 +22,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Engine, Leaves, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.provenance.keys import KeyPattern
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Groups", "KeyIndex", "Keys", "Ranges", "Single"]
 

@@ -21,11 +21,10 @@ LMDBIO_CACHE_DIR names, if it names one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.system.amounts import PAGE_BYTES
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "FOLDER_VARIABLE",

@@ -17,7 +17,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -26,8 +26,8 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.machine import storage, tuned
 from lmdbio.machine.storage import Storage
-from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.system.amounts import PAGE_BYTES
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "Calibration",
@@ -345,6 +345,8 @@ def _shared(found: dict[str, Any]) -> SharedSample:
 
 
 def _staggering(found: dict[str, Any]) -> Staggering:
+    from lmdbio.planning.schedule import ASSIGNMENTS  # which brings all orders
+
     if found["assignment"] not in ASSIGNMENTS:
         raise ValueError(f"a job that reads {found['assignment']!r}")
     roots = _count(found, "roots", ROOTS_MAX)

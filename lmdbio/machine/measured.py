@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lmdbio.machine.calibration import Calibration
 from lmdbio.planning.environment import Curve
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "StoreRates",

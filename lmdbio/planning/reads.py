@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.system.amounts import GAP_BYTES_MAX, PAGE_BYTES, REQUEST_BYTES_MAX
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "GAP_BYTES_MAX",

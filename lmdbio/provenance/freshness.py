@@ -18,7 +18,6 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -34,6 +33,7 @@ from lmdbio.provenance import (
     values,
 )
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import tell
 
 __all__ = [

@@ -14,12 +14,12 @@ PyTorch: str(i), "%08d", "image-%09d", struct.pack(">I", i), beside a few like b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core import KeyForm, KeyRun
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "KeyPattern",

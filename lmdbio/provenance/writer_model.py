@@ -20,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from lmdbio import _core
 from lmdbio._core import Extents, History, KeyForm, KeyRun, Meta, Replayed, SplitRule
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance.keys import key_size_max, plain_ranks, plain_sizes
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history", "replay"]
 

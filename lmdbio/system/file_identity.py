@@ -17,8 +17,9 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["FileIdentity"]
 

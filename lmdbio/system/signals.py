@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Ended", "ended_by_signals"]
+__all__ = ["Ended", "ended_by_signals", "leaving_at_once"]
 
 
 class Ended(KeyboardInterrupt):
@@ -49,3 +50,27 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, in one line, where Python would raise.
+
+    For while a command is imported: nothing is begun then, and an exception may be lost in what is
+    imported. Outside of the main thread it does nothing.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    # A process that was started with the signal ignored goes on ignoring it.
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(_number: int, _frame: object) -> None:
+    os.write(2, b"lmdbio: interrupted\n")
+    os._exit(128 + signal.SIGINT)

@@ -41,7 +41,7 @@ def test_importing_names_the_folder_and_the_ways_out(clone: Path) -> None:
 
 
 def test_the_command_says_it_in_one_line(clone: Path) -> None:
-    done = run(clone, "-m", "lmdbio", "--version")
+    done = run(clone, "-m", "lmdbio", "info", ".")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"lmdbio: {clone} is the source folder")
@@ -49,5 +49,5 @@ def test_the_command_says_it_in_one_line(clone: Path) -> None:
 
 def test_an_installation_without_it_is_not_called_a_source_folder(clone: Path) -> None:
     (clone / "csrc").rmdir()
-    done = run(clone, "-m", "lmdbio", "--version")
+    done = run(clone, "-m", "lmdbio", "info", ".")
     assert f"{clone}: lmdbio lacks its compiled part" in done.stderr

@@ -25,11 +25,12 @@ from click.testing import CliRunner, Result
 
 import lmdbio
 from lmdbio import _core, cli
+from lmdbio.cli import demo
 from lmdbio.cli.plan import covered
 from lmdbio.tuning import tune as tuning
 from tests.support import ROOT
 
-COMMANDS = sorted(cli.cli.commands)
+COMMANDS = sorted(cli.COMMANDS)
 RECORDS = 700
 
 
@@ -577,7 +578,7 @@ def test_an_interrupt_while_a_command_is_imported_ends_in_one_line(
         "import sys, time\n"
         "class Wait:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'lmdbio.cli.verify':\n"
+        "        if name == 'lmdbio.cli.info_set':\n"
         "            sys.stderr.write('importing\\n')\n"
         f"            time.sleep({1 if is_ignored else 60})\n"
         "sys.meta_path.insert(0, Wait())\n"
@@ -604,7 +605,7 @@ def test_the_demonstration_names_what_is_not_installed(
     def absent(name: str) -> Any:
         return None if name == "PIL" else find_spec(name)
 
-    monkeypatch.setattr(cli.demo, "find_spec", absent)
+    monkeypatch.setattr(demo, "find_spec", absent)
     done = CliRunner().invoke(cli.cli, ["demo", "--data", str(tmp_path / "data")])
     assert done.exit_code == 1
     assert isinstance(done.exception, cli.EXPECTED)

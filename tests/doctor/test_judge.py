@@ -223,5 +223,5 @@ def test_any_facts_have_findings_a_limit_and_a_command_that_exists(facts: Facts)
     assert found.findings and all(one.text.endswith((".", ")")) for one in found.findings)
     assert found.limit.endswith(".") and found.reason
     words = shlex.split(found.command)
-    assert words[0] == "lmdbio" and words[1] in cli.cli.commands
+    assert words[0] == "lmdbio" and words[1] in cli.COMMANDS
     assert facts.path in words[2]

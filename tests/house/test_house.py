@@ -215,7 +215,7 @@ def test_the_documents_name_only_commands_and_targets_that_exist() -> None:
         code = "\n".join(re.findall(r"```.*?\n(.*?)```", text, re.DOTALL))
         code += "\n".join(re.findall(r"`([^`\n]+)`", text))
         commands = set(re.findall(r"(?:^|\s)(?<!import )lmdbio ([a-z]+)", code, re.MULTILINE))
-        assert commands <= set(cli.cli.commands), f"{name}: {commands}"
+        assert commands <= set(cli.COMMANDS), f"{name}: {commands}"
         assert set(re.findall(r"\bmake ([a-z-]+)", code)) <= targets, name
 
 

@@ -1,0 +1,83 @@
+"""The table of commands, by which each is loaded when it is typed.
+
+Goal: the table says what the commands say, and none of them is loaded that nobody typed. Method:
+compare both; fresh processes tell what they have loaded. By names: times are a benchmark's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import lmdb
+import pytest
+
+import lmdbio
+from lmdbio import cli
+
+FOLDER = Path(cli.__file__).parent
+
+
+def run(*arguments: str) -> tuple[str, set[str]]:
+    """Return what a command printed, and the modules that it loaded."""
+    code = f"""if True:
+        import atexit, sys
+        atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+        sys.argv[1:] = {list(arguments)!r}
+        from lmdbio.__main__ import main
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_table_says_what_a_command_says(name: str) -> None:
+    context = click.Context(cli.cli)
+    command = cli.cli.get_command(context, name)
+    assert command is not None and command.name == name and command.help is not None
+    assert cli.COMMANDS[name].help == " ".join(command.help.partition("\n\n")[0].split())
+    told = click.Command(name, help=cli.COMMANDS[name].help)
+    for limit in (20, 45, 80):
+        assert told.get_short_help_str(limit) == command.get_short_help_str(limit)
+
+
+def test_each_command_of_the_package_is_in_the_table() -> None:
+    found = set()
+    for path in FOLDER.glob("*.py"):
+        module = __import__(f"lmdbio.cli.{path.stem}", fromlist=["_"])
+        mine = (value for value in vars(module).values() if isinstance(value, click.Command))
+        found |= {
+            one.name for one in mine if one.callback and one.callback.__module__ == module.__name__
+        }
+    nested = set(cli.cli.get_command(click.Context(cli.cli), "cache").commands)
+    assert found - nested - {"cli"} == set(cli.COMMANDS) - nested
+
+
+def test_an_unknown_command_is_a_wrong_use() -> None:
+    code = "from lmdbio.cli import main; main()"
+    command = [sys.executable, "-c", code, "konvert"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "konvert" in done.stderr
+
+
+@pytest.mark.parametrize("asked", ["--version", "--help", "-h"])
+def test_no_command_is_loaded_to_be_named(asked: str) -> None:
+    text, loaded = run(asked)
+    assert (lmdbio.__version__ if asked == "--version" else "pictures") in text
+    assert "lmdbio.cli" in loaded
+    heavy = {"numpy", "rich", "json", "lmdbio._core", "lmdbio.cli.output", "importlib.metadata"}
+    assert not heavy & loaded
+
+
+def test_info_loads_what_it_uses(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
+        txn.put(b"a", b"b")
+    text, loaded = run("info", str(tmp_path))
+    assert "LMDB data version" in text
+    rooms = ("bench", "compact", "convert", "dropin", "pull", "reader", "records", "torch")
+    assert not {f"lmdbio.{name}" for name in (*rooms, "cache", "prediction", "simulate")} & loaded
+    assert not {"rich.progress", "http.client", "ssl", "asyncio", "lmdbio.planning.order"} & loaded
