@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lmdbio.cli.output import plural, size, wide_console
+from lmdbio.cli.output import plural, print_columns, size
 from lmdbio.machine import calibration
 from lmdbio.machine.calibration import Staggering, Stored
 from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose
@@ -144,15 +144,10 @@ def chosen(choice: Choice, name: str) -> str:
 
 def print_choices(found: dict[str, Choice]) -> None:
     """Every choice, where it comes from, and why."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("read by", "choice", "", "from", "because"):
-        table.add_column(column, no_wrap=column != "because")
+    rows = [("read by", "choice", "", "from", "because")]
     for use, choice in found.items():
         for name in CHOSEN[use]:
             reason = choice.reasons[name]
             row = (LABELS[name], chosen(choice, name), reason.origin, reason.text)
-            table.add_row(USERS[use] if name == "engine" else "", *row)
-    console = wide_console()
-    console.print(table, highlight=False)
+            rows.append((USERS[use] if name == "engine" else "", *row))
+    print_columns(rows)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ RECORDS_MAX = 1 << 48
 REPEATS_MAX = 10_000
 #: Of a measurement, and of what it may take, seconds.
 SECONDS_MAX = 1_000_000
+#: Columns of tables that go to a file or a log, which is no window.
+WIDTH = 150
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
 
@@ -134,6 +138,20 @@ def print_facts(facts: list[tuple[str, str]]) -> None:
         click.echo(f"{name:<{width}}  {text}" if text else f"{name}")
 
 
+def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print columns, the last one wrapped. rich, which colours and frames, takes long to load."""
+    *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    indent = sum(widths) + 2 * len(widths)
+    is_seen = sys.stdout is not None and sys.stdout.isatty()
+    room = (shutil.get_terminal_size().columns if is_seen else WIDTH) - indent
+    for *cells, last in rows:
+        begun = "".join(f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=True))
+        lines = textwrap.wrap(last, max(room, 14), break_long_words=False, break_on_hyphens=False)
+        for line in lines:
+            click.echo(f"{begun}{line}")
+            begun = " " * indent
+
+
 def size(count: float) -> str:
     """Bytes in a unit that reads well, exact below 1 KiB."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -172,7 +190,7 @@ class Trimmed:
         return getattr(self._stream, name)
 
 
-def wide_console(*, stderr: bool = False, width: int = 150) -> Console:
+def wide_console(*, stderr: bool = False, width: int = WIDTH) -> Console:
     """A console for tables; a file or a log is no window of 80 columns, and needs no blanks."""
     from rich.console import Console
 

@@ -36,11 +36,8 @@ ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
 
 def _statistic(path: str, name: str) -> int | None:
     """Return the number in the line that begins with a name; None: there is none."""
-    for line in (procfs.text(path) or "").split("\n"):
-        told, *rest = line.split(None, 2) or [""]
-        if told == name and rest:
-            return procfs.whole(rest[0])
-    return None
+    _, _, rest = f"\n{procfs.text(path) or ''}".partition(f"\n{name} ")
+    return procfs.whole((rest.split(None, 1) or [""])[0])
 
 
 def _groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:

@@ -2,7 +2,7 @@
 
 Goal: the first opening of a process costs about what py-lmdb's does, and reading then needs no
 file but the data file. Method: fresh processes tell what they have loaded, and go on without
-descriptors. By names: how long it takes, `benchmarks/warm` says.
+descriptors. By names: how long it takes, `benchmarks/warm/start.py` says.
 """
 
 from __future__ import annotations
