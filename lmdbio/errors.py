@@ -44,6 +44,7 @@ __all__ = [
     "keep_raised",
     "lmdb_error",
     "moved_error",
+    "retold",
 ]
 
 
@@ -227,6 +228,11 @@ def lmdb_error(what: str, code: int = 0) -> Error:
     message = f"{what}: {reason}{_HINTS.get(code, '')}" if code else what
     error = _KINDS.get(code, Error)(message)
     return _as_lmdb(error, what, code, reason)
+
+
+def retold(error: Error, kind: type[Error], code: int) -> Error:
+    """Return an error of another class and code, with the same words."""
+    return _as_lmdb(kind(str(error)), str(error), code, getattr(error, "reason", str(error)))
 
 
 def moved_error(what: str) -> MovedError:

@@ -11,6 +11,8 @@ An environment is py-lmdb's surface over it; a transaction takes a snapshot of i
 from __future__ import annotations
 
 import errno
+import os
+from stat import S_ISDIR, S_ISREG
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
@@ -20,8 +22,11 @@ from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import (
     MDB_INVALID,
     MDB_IS_READONLY,
+    InvalidError,
+    ShortReadError,
     closed_error,
     lmdb_error,
+    retold,
 )
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
@@ -173,10 +178,13 @@ class DataFile(_Counted):
             )
         try:
             self.engine = _core.open_data(data)
-        except OSError as error:
-            raise _unopened(self.path, error) from error
+        except (OSError, InvalidError) as error:
+            raise _unopened(self.path, data, error) from error
         self._choice = self._choose(overrides)
-        newest = newest_state(self.open_engine())
+        try:
+            newest = newest_state(self.open_engine())
+        except (InvalidError, ShortReadError) as error:
+            raise _unopened(self.path, data, error) from error
         raw, meta = newest.raw, newest.meta
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
@@ -377,6 +385,26 @@ def _stats(counts: Callable[[], _core.EngineCounts] | None) -> Stats:
     return Stats() if counts is None else Stats.of(counts())
 
 
-def _unopened(path: str, error: OSError) -> lmdb.Error:
-    """Return the error of a file that cannot be opened, as py-lmdb has it; a server says more."""
-    return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)
+def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
+    """Return the error of a file that cannot be opened, of py-lmdb's class and with its code.
+
+    The reason stays ours where it says more: of servers, and of what is no database.
+
+    Args:
+        path: of the environment, for people.
+        data: its data file.
+        error: met while it was opened, or its meta pages were read.
+    """
+    if isinstance(error, OSError):
+        return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)
+    if isinstance(error, ShortReadError):  # it ends before its trees begin
+        return retold(error, InvalidError, MDB_INVALID)
+    try:
+        status = os.stat(data)  # noqa: PTH116
+    except (OSError, ValueError):
+        return error
+    if S_ISDIR(status.st_mode):
+        return retold(error, lmdb.Error, errno.EISDIR)
+    if S_ISREG(status.st_mode) and not status.st_size:
+        return retold(error, lmdb.Error, errno.EBADF)
+    return error

@@ -536,7 +536,7 @@ def test_what_is_no_database_is_refused_by_name(tmp_path):
     for name, content in (("junk", b"hello" * 5000), ("zeros", bytes(20_000)), ("empty", b"")):
         (tmp_path / name).write_bytes(content)
         for lock in (True, False):
-            with pytest.raises(lmdb.InvalidError, match=name):
+            with pytest.raises(lmdb.Error, match=name):
                 lmdbio_env.open(str(tmp_path / name), subdir=False, readonly=True, lock=lock)
         assert not (tmp_path / f"{name}-lock").exists()
     shutil.rmtree(tmp_path / "folder", ignore_errors=True)
