@@ -212,8 +212,12 @@ static bool is_value(const uint8_t *value, const lio_extent *where)
 
 static void scan_all(walker *w, uint64_t *state)
 {
-    lio_scan_options options = {LIO_MOVE_NEXT, 1, draw(state, 2) != 0, draw(state, 2) != 0,
-                                8 << 20};
+    lio_scan_options options = {.move = LIO_MOVE_NEXT,
+                                .want_values = 1,
+                                .advised = draw(state, 2) != 0,
+                                .dense = draw(state, 2) != 0,
+                                .sweep_bytes_max = draw(state, 2) ? UINT64_C(1) << 40 : 0,
+                                .block_bytes_max = 8 << 20};
     lio_cursor *cursor;
     lio_scan *scan;
     lio_error error;
