@@ -218,6 +218,10 @@ bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t 
  * call of the kernel. */
 bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count);
 
+/* Fills read->into, without a call of the kernel, for the first ones of some short reads, and says for
+ * how many. The file had them all then. */
+size_t lio_engine_copy_each(lio_engine *engine, const lio_read *reads, size_t count);
+
 /* Tells that these bytes will most likely be read next: where they would be copied out of a mapping, the
  * processor brings the first ones nearer meanwhile. */
 void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length);

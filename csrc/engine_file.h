@@ -34,6 +34,9 @@ typedef struct {
      * what is there without waiting; never LIO_CACHED_SOON and filled. */
     lio_cached (*try_read)(lio_source *source, const lio_read *read, const struct iovec *into,
                            int count);
+    /* Fills read->into for the first ones of several short reads out of a mapping, and says for how
+     * many; the file was whole then. NULL: try_read does it one by one. */
+    size_t (*copy_each)(lio_source *source, const lio_read *reads, size_t count);
     /* The most likely result of try_read, where to ask is cheaper than to try. For a short read
      * to try is cheaper: unless `sure`, the answer is then that the kernel would copy it. */
     lio_cached (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);

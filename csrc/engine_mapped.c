@@ -507,6 +507,43 @@ bool lio_mapped_copy(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint
     return copy_held(m, named(m, file), (lio_extent){offset, length}, length > LONG_BYTES, work);
 }
 
+/* As copy_guarded, for several reads. */
+static bool copy_each_guarded(const lio_mapped *m, const lio_read *reads, size_t count)
+{
+    copy now;
+    now.begin = m->map;
+    now.end = m->map + m->size;
+    if (sigsetjmp(now.back, 0) != 0)
+        return false;
+    under_way = &now;
+    atomic_signal_fence(memory_order_seq_cst);
+    for (size_t i = 0; i < count; i++) {
+        if (i + 1 < count)
+            lio_mapped_approach((lio_mapped *)(uintptr_t)m, NULL, reads[i + 1].offset,
+                                reads[i + 1].length);
+        lio_copy(reads[i].into, m->map + reads[i].offset, (size_t)reads[i].length);
+    }
+    loads_before();
+    (void)*(const volatile uint8_t *)(m->map + m->whole.last);
+    atomic_signal_fence(memory_order_seq_cst);
+    under_way = NULL;
+    return true;
+}
+
+size_t lio_mapped_copy_each(lio_mapped *m, const lio_read *reads, size_t count)
+{
+    size_t held = 0;
+    for (bool believed = false; held < count; held++)
+        if (reads[held].length > LONG_BYTES ||
+            !holds(m, &m->whole, reads[held].offset, reads[held].length, &believed))
+            break;
+    if (held == 0 || !copy_each_guarded(m, reads, held))
+        return 0;
+    for (size_t i = 0; i < held; i++)
+        note_touched(m, reads[i].offset, reads[i].length);
+    return held;
+}
+
 size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offset,
                             uint64_t length)
 {

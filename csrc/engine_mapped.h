@@ -75,6 +75,10 @@ bool lio_mapped_holds(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset
 bool lio_mapped_copy(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset, uint64_t length,
                      const struct iovec *into, int count, const lio_read *behind);
 
+/* Fills read->into, of one file, for the first ones of `count` short reads, and says for how many:
+ * what makes sure that the file was whole is done once for all of them. */
+size_t lio_mapped_copy_each(lio_mapped *mapped, const lio_read *reads, size_t count);
+
 /* How many faults lio_mapped_prefault would most likely make there, of what lio_mapped_holds has
  * just said to be held; 0 where it gains nothing: for short reads, and where the process had one
  * processor when the mapping was opened. Pages that the kernel has unmapped since are not known. */

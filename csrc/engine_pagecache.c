@@ -116,6 +116,29 @@ bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t 
     return cache != NULL;
 }
 
+size_t lio_engine_copy_each(lio_engine *engine, const lio_read *reads, size_t count)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    lio_span span = {.kind = LIO_SPAN_CACHED, .offset = count > 0 ? reads[0].offset : 0};
+    bool traced = lio_meter_traces(&engine->meter);
+    size_t copied;
+    if (cache == NULL || cache->copy_each == NULL)
+        return 0;
+    if (traced)
+        span.queued_ns = span.begun_ns = lio_now_ns();
+    copied = cache->copy_each(engine->file.source, reads, count);
+    for (size_t i = 0; i < copied; i++)
+        span.amount += reads[i].length;
+    if (copied > 0)
+        lio_meter_add(&engine->meter, copied, span.amount);
+    if (traced && copied > 0) {
+        span.ended_ns = lio_now_ns();
+        span.count = (uint32_t)copied;
+        lio_meter_note(&engine->meter, span);
+    }
+    return copied;
+}
+
 void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length)
 {
     const lio_page_cache *cache = engine->file.kind->page_cache;

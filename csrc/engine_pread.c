@@ -151,6 +151,12 @@ static lio_cached try_read(lio_source *source, const lio_read *read, const struc
     return lio_buffered_try(&source->known, source->fd, read, into, count);
 }
 
+static size_t copy_each(lio_source *source, const lio_read *reads, size_t count)
+{
+    lio_mapped *mapped = mapping_of(source);
+    return mapped == NULL ? 0 : lio_mapped_copy_each(mapped, reads, count);
+}
+
 static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
 {
     return lio_buffered_populate(&source->known, source->fd, offset, length, error);
@@ -180,6 +186,7 @@ static uint64_t source_device(const lio_source *source)
 
 static const lio_page_cache page_cache = {
     .try_read = try_read,
+    .copy_each = copy_each,
     .holds = holds,
     .prefault = prefault,
     .fault_count = fault_count,

@@ -8,12 +8,11 @@
  * one each jump costs a server a seek. So the file around them is asked for whole, in order, as
  * long as at least half of it is used.
  *
- * Records that lie all over the file, because it was not written in the order of its keys, are best
- * had by sweeping it: all of it comes in the order of the file, once what single reads have cost
- * says that this pays, and who wants such a record waits for the sweep. A small file is swept at
- * once.
+ * A file that was not written in the order of its keys has its records all over it. Such a file is
+ * swept, in its own order, as soon as single reads have cost an eighth of that, and the reader of
+ * such a record waits for the sweep. A small file is swept at once.
  *
- * What cannot be asked for only costs time. One caller at a time.
+ * Nothing fails here: bytes that cannot be asked for only cost time. One caller at a time.
  */
 #ifndef LIO_PREFETCH_H
 #define LIO_PREFETCH_H

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -243,8 +244,7 @@ class Routes:
 
     def streamed(self, indices: U64) -> Iterator[bytes]:
         """Iterate over the values of records in order, the next ones being read meanwhile."""
-        for part in self.blocks.read(indices):
-            yield from part
+        return chain.from_iterable(self.blocks.read(indices))
 
     # --- values that are made when they are asked for
 

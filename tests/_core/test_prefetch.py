@@ -130,7 +130,7 @@ def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
         block["offset"][::5] = scattered(52)["offset"]  # the middle one as well
         block["offset"][128] = FILE_BYTES - PAGE
         assert sweep(in_order, block) is _core.Sweep.NONE
-    # What is left at its end is scattered, and little.
+    # Its last records are scattered, and few.
     assert sweep(in_order, scattered(128)) is _core.Sweep.NONE
     assert sweep(sweeping(engine, sweep_bytes_max=FILE_BYTES - 1), pages(0, 8)) is (
         _core.Sweep.NONE

@@ -48,6 +48,8 @@ enum {
     LIO_VALUES_PIECE = 192 << 10,
     LIO_VALUES_GAP_MAX = 16 << 10, /* between values: headers, leaves; not worth a call */
     LIO_VALUES_ALONE_MIN = 32 << 10,
+    LIO_VALUES_GROUP = 32, /* values that are copied together */
+    LIO_VALUES_GROUP_BYTES = 128 << 10,
     LIO_VALUES_COUNTED = 64, /* records that are counted together */
     LIO_VALUES_AHEAD = 2048  /* bytes of the next value that are brought nearer */
 };
@@ -64,6 +66,8 @@ typedef struct {
     const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
     uint64_t begin;
     uint8_t *piece;
+    PyObject *made[LIO_VALUES_GROUP]; /* the next values, from `at` on */
+    size_t made_count, made_at;
     uint64_t records, bytes; /* handed out, and not yet counted */
     bool waits;
 } lio_values;
@@ -171,6 +175,57 @@ static bool lio_values_load(lio_values *s, size_t count)
     return true;
 }
 
+/* Lets go of what was made and not handed out. */
+static void lio_values_unmake(lio_values *s)
+{
+    while (s->made_at < s->made_count)
+        Py_DECREF(s->made[s->made_at++]);
+    s->made_at = s->made_count = 0;
+}
+
+/* Copies the next values out of a mapping of the file, each once, and makes sure of all at once; false:
+ * raised. None may be there afterwards: they must be read another way. */
+static bool lio_values_make(lio_values *s)
+{
+    lio_read reads[LIO_VALUES_GROUP];
+    size_t count = 0, copied;
+    uint64_t bytes = 0;
+    PyObject *done;
+    for (size_t i = s->at; i < s->end && count < LIO_VALUES_GROUP; i++) {
+        const lio_extent *e = &s->extents[i];
+        if (e->length == 0 || e->length >= LIO_VALUES_ALONE_MIN ||
+            bytes + e->length > LIO_VALUES_GROUP_BYTES)
+            break;
+        bytes += e->length;
+        reads[count++] = (lio_read){e->offset, e->length, e->length, NULL};
+    }
+    if (count < 2 || !lio_engine_is_mapped(s->engine, &s->extents[s->at], 1))
+        return true;
+    for (s->made_at = s->made_count = 0; s->made_count < count; s->made_count++) {
+        lio_read *read = &reads[s->made_count];
+        PyObject *value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)read->length);
+        if (value == NULL) {
+            lio_values_unmake(s);
+            return false;
+        }
+        read->into = (uint8_t *)PyBytes_AsString(value);
+        s->made[s->made_count] = value;
+    }
+    copied = lio_engine_copy_each(s->engine, reads, count);
+    while (s->made_count > copied) {
+        Py_DECREF(s->made[--s->made_count]);
+        bytes -= reads[s->made_count].length;
+    }
+    lio_engine_count_planned(s->engine, bytes, 0);
+    if (copied == 0 || lio_glue_is_still_intact(s->snapshot, s->pages))
+        return true;
+    done = PyObject_CallObject(s->verify, NULL);
+    if (done == NULL)
+        lio_values_unmake(s);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
 static PyObject *lio_values_next(PyObject *self)
 {
     lio_values *s = (lio_values *)self;
@@ -180,6 +235,11 @@ static PyObject *lio_values_next(PyObject *self)
         lio_values_count(s);
         return NULL;
     }
+    if (s->made_at == s->made_count && s->pages != NULL && s->at >= s->ready &&
+        !lio_values_make(s))
+        return NULL;
+    if (s->made_at < s->made_count)
+        return lio_values_done(s, s->made[s->made_at++]);
     if (s->at >= s->ready) {
         near = s->at < s->apart ? 1 : lio_values_near(s);
         if (near > 1 && !lio_values_load(s, near)) {
@@ -245,6 +305,7 @@ static void lio_values_free(PyObject *self)
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     lio_values *s = (lio_values *)self;
     lio_values_count(s);
+    lio_values_unmake(s);
     PyMem_Free(s->piece);
     PyMem_Free(s->own);
     Py_XDECREF(s->verify);
