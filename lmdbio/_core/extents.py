@@ -43,7 +43,7 @@ def find_extents(table: Extents, indices: npt.NDArray[np.int64]) -> tuple[U64, E
         indices = indices.copy()
     count = len(indices)
     places, found = np.empty(count, np.uint64), np.empty(count, EXTENT)
-    inside = lib.lio_extents_find(
+    inside = brief_up_to("lio_extents_find", count)(
         pointer_to(table, "lio_extent *"),
         len(table),
         pointer_to(indices, "int64_t *"),

@@ -43,7 +43,18 @@ _MASK = 2**64 - 1
 #: more: that costs microseconds a call. A draw by any of the modules begins it anew.
 WATCHED_SAMPLES = 256
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    """What a thread knows of itself.
+
+    Attributes:
+        making: samples that it makes; None: none.
+    """
+
+    making: Making | None = None
+
+
+_thread = _Thread()
 _installing = threading.Lock()
 _is_installed = False
 
@@ -86,26 +97,16 @@ class Making:
         mode: mode of torch's functions; None: they are not looked at.
     """
 
-    __slots__ = (
-        "_generators",
-        "_index",
-        "batch",
-        "has_drawn",
-        "left_out",
-        "made",
-        "mode",
-        "outer",
-        "source",
-    )
+    left_out = 0
+    has_drawn = False
+    outer: Making | None = None
+    mode: TorchFunctionMode | None = None
+    _index: int | None = -1  # of the sample that the generators are seeded for
+    _generators: dict[type, Any] | None = None
 
     def __init__(self, source: Source, batch: Indexed) -> None:
         self.source, self.batch = source, batch
         self.made: list[Any] = []
-        self.left_out, self.has_drawn = 0, False
-        self.outer: Making | None = None
-        self.mode: TorchFunctionMode | None = None
-        self._index: int | None = -1  # of the sample that the generators are seeded for
-        self._generators: dict[type, Any] | None = None
 
     @property
     def index(self) -> int | None:
@@ -196,7 +197,7 @@ def sample_info() -> SampleInfo | None:
         ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which says
         neither seed nor epoch.
     """
-    making = getattr(_thread, "making", None)
+    making = _thread.making
     return None if making is None else SampleInfo(making)
 
 
@@ -223,7 +224,7 @@ def begin_draws(making: Making, watch: Watch) -> None:
     """
     if not _is_installed:
         _install()
-    making.outer = getattr(_thread, "making", None)
+    making.outer = _thread.making
     _thread.making = making
     if watch.source != making.source:  # transforms may draw from an epoch on
         watch.left, watch.source = WATCHED_SAMPLES, making.source
@@ -291,7 +292,7 @@ def _replace(module: Any, name: str, kind: type, method: str | Callable[..., Any
 
     @wraps(function)
     def draw(*arguments: Any, **words: Any) -> Any:
-        making = getattr(_thread, "making", None)
+        making = _thread.making
         if making is None:
             return function(*arguments, **words)
         generator = making.generator(kind)
@@ -331,7 +332,9 @@ class _TorchDraws(TorchFunctionMode):
         words = {} if words is None else words
         draws = function in _FACTORIES or function in _OF_TENSORS
         if draws and not _has_generator(arguments, words) and _on_cpu(function, arguments, words):
-            words = {**words, "generator": _thread.making.generator(torch.Generator)}
+            making = _thread.making
+            generator = None if making is None else making.generator(torch.Generator)
+            words = {**words, "generator": generator}
         return function(*arguments, **words)
 
 

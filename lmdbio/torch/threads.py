@@ -26,7 +26,19 @@ __all__ = ["Ended", "Prefetcher", "Task", "Wanted", "WorkerThreads", "checked_ah
 
 #: How long the end waits for a transform that does not return, as torch waits for its workers.
 CLOSE_SECONDS = 5.0
-_thread = local()
+
+
+class _Thread(local):
+    """What a thread knows of itself.
+
+    Attributes:
+        owner: what it may not wait for; None: it is none of a crew's threads.
+    """
+
+    owner: weakref.ref[object] | None = None
+
+
+_thread = _Thread()
 
 #: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
 #: While it saves less than the first of these, in the mean over some jobs, it costs more; the
@@ -77,7 +89,7 @@ class Task:
     def run(self) -> None:
         """Run the job, unless somebody has begun to or has called it off."""
         job = self._job
-        if job is None or not self._turn.acquire(blocking=False):
+        if job is None or not self._turn.acquire(False):
             return
         result, failure = None, None
         begun, begun_here = monotonic(), thread_time()
@@ -96,7 +108,7 @@ class Task:
         del self, result, failure
 
     def _end(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
-        if self._settled.acquire(blocking=False):
+        if self._settled.acquire(False):
             self._result, self._error, self.seconds = result, error, seconds
             self._job, self._is_done = None, True
             self._under_way.release()
@@ -124,7 +136,7 @@ class Task:
 
     def cancel(self) -> None:
         """Call the job off if nobody has begun to run it."""
-        if self._turn.acquire(blocking=False):
+        if self._turn.acquire(False):
             self.abandon()
 
     def abandon(self) -> None:
@@ -164,7 +176,8 @@ class _Crew:
         self.waiting: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._places = Semaphore(count)
-        self._running: set[Task] = set()
+        #: The task of each thread, None between two of them.
+        self._running: list[list[Task | None]] = []
 
     def start(self) -> None:
         """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
@@ -208,8 +221,9 @@ class _Crew:
                 thread.join(max(0.0, deadline - monotonic()))
         left = sum(thread.is_alive() for thread in self._threads)
         if left and monotonic() >= deadline:
-            for task in list(self._running):
-                task.abandon()
+            for task in [here[0] for here in self._running]:
+                if task is not None:
+                    task.abandon()
             tell(
                 f"{left} threads of a loader are left behind: a transform has not returned "
                 f"{CLOSE_SECONDS:g} s after the loader was closed",
@@ -221,16 +235,18 @@ def _work(
     waiting: SimpleQueue[Task | None],
     owner: weakref.ref[object],
     places: Semaphore,
-    running: set[Task],
+    running: list[list[Task | None]],
 ) -> None:
     """Run tasks until None comes, which stays for the other threads."""
     if not places.acquire(blocking=False):
         return
     _thread.owner = owner
+    here: list[Task | None] = [None]
+    running.append(here)
     while (task := waiting.get()) is not None:
-        running.add(task)
+        here[0] = task
         task.run()
-        running.discard(task)
+        here[0] = None
         del task  # nothing is kept while this waits
     waiting.put(None)
 
@@ -290,7 +306,7 @@ class WorkerThreads:
         """Raise Error if the threads have ended, or if this is one of them."""
         if self.is_closed:
             raise Error("this loader is closed")
-        owner = getattr(_thread, "owner", None)
+        owner = _thread.owner
         if owner is not None and owner() is self:
             raise Error(
                 "a transform asks the loader whose thread runs it, and would wait for itself: "
