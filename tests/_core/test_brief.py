@@ -38,14 +38,13 @@ def others_run(call: Callable[[], object], calls: int = 1000) -> bool:
 
     other = threading.Thread(target=count)
     other.start()
-    time.sleep(0.05)
-    seen = runs[0]
+    while not (seen := runs[0]):  # a busy machine may take its time to begin it
+        time.sleep(0.01)
     for _ in range(calls):
         call()
     ran = runs[0] != seen
     has_ended.set()
     other.join()
-    assert seen
     return ran
 
 
