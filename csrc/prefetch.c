@@ -28,7 +28,8 @@ struct lio_prefetch {
     uint64_t dense;               /* bytes of others                 */
     uint32_t *units;              /* the same of each unit; NULL: there is no sweep */
     lio_ticket *steps[SWEEP_STEPS];
-    uint64_t swept; /* of the file that a sweep has asked for, or passed by */
+    lio_extent stretches[SWEEP_STEPS]; /* what each of them brings */
+    uint64_t swept;                    /* of the file that a sweep has asked for, or passed by */
     bool sweeps;
 };
 
@@ -153,6 +154,18 @@ static lio_extent next_step(lio_prefetch *s)
     return (lio_extent){s->swept, s->swept < end ? end - s->swept : 0};
 }
 
+/* Lets go of a step that has ended. A mount may go without a page cache. */
+static void end_step(lio_prefetch *s, size_t i)
+{
+    const lio_extent *e = &s->stretches[i];
+    uint64_t cached;
+    if (s->steps[i] == NULL)
+        return;
+    lio_ticket_drop(&s->steps[i]);
+    if (lio_engine_cached(s->engine, e->offset, e->length, &cached, NULL) == LIO_OK && cached == 0)
+        s->useless = true;
+}
+
 /* Goes on as far as steps have ended. Where the kernel is asked for much at a time, one stream gets
  * all that a disk gives, in large pages, at a third of what many requests cost. */
 static void go_on(lio_prefetch *s)
@@ -161,8 +174,10 @@ static void go_on(lio_prefetch *s)
         lio_extent step;
         if (s->steps[i] != NULL && lio_ticket_wait(s->steps[i], 0, NULL) == LIO_PENDING)
             continue;
-        lio_ticket_drop(&s->steps[i]);
-        step = next_step(s);
+        end_step(s, i);
+        if (s->useless)
+            return;
+        step = s->stretches[i] = next_step(s);
         if (step.length > 0 && lio_engine_populate(s->engine, &step, 1,
                                                    s->piece < LARGE_BYTES ? s->piece : SWEEP_BYTES,
                                                    &s->steps[i], NULL) != LIO_OK)
@@ -217,7 +232,7 @@ int lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
 int lio_prefetch_wait(lio_prefetch *s, int timeout_ms)
 {
     bool is_under_way = s != NULL && s->sweeps;
-    while (is_under_way) {
+    while (is_under_way && !s->useless) {
         go_on(s);
         is_under_way = false;
         for (size_t i = 0; i < SWEEP_STEPS; i++) {
@@ -225,7 +240,7 @@ int lio_prefetch_wait(lio_prefetch *s, int timeout_ms)
                 continue;
             if (lio_ticket_wait(s->steps[i], timeout_ms, NULL) == LIO_PENDING)
                 return LIO_PENDING;
-            lio_ticket_drop(&s->steps[i]);
+            end_step(s, i);
             is_under_way = true;
             go_on(s);
         }

@@ -99,9 +99,8 @@ def test_each_part_of_the_file_is_read_about_once(cold, path, surface):
     assert read <= 1.15 * size
 
 
+@pytest.mark.parametrize("path", ["random"], indirect=True)
 def test_a_file_in_random_order_is_there_before_its_records_are_handed_out(path, cold):
-    if path.name.startswith("text"):
-        pytest.skip("most of it lies in its order")
     with _core.Engine(path / "data.mdb") as engine:
         if engine.cached_bytes() is None:
             pytest.skip("the kernel does not say what is cached")
@@ -118,9 +117,8 @@ def test_a_file_without_room_is_read_in_parts(cold, wanted, surface, monkeypatch
     assert list(SURFACES[surface](cold)) == wanted
 
 
+@pytest.mark.parametrize("path", ["random"], indirect=True)
 def test_a_writer_is_noticed_though_all_was_read_before(path, tmp_path):
-    if path.name.startswith("text"):
-        pytest.skip("most of it lies in its order")
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "data.mdb").write_bytes((path / "data.mdb").read_bytes())
