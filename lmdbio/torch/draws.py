@@ -45,7 +45,7 @@ WATCHED_SAMPLES = 256
 
 
 class _Thread(threading.local):
-    """What a thread knows of itself.
+    """The state of one thread.
 
     Attributes:
         making: samples that it makes; None: none.

@@ -29,7 +29,7 @@ CLOSE_SECONDS = 5.0
 
 
 class _Thread(local):
-    """What a thread knows of itself.
+    """The state of one thread.
 
     Attributes:
         owner: what it may not wait for; None: it is none of a crew's threads.
