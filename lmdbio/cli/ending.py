@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
+import warnings
 from typing import BinaryIO
 
 from lmdbio.errors import MissingExtraError
 from lmdbio.pylmdb.find import lmdb
 
-__all__ = ["EXPECTED", "ClosedOutput", "one_line"]
+__all__ = ["EXPECTED", "SHOW_WARNING", "ClosedOutput", "one_line"]
+
+#: Python's own way of showing a warning, as it is before a command shows them another way.
+SHOW_WARNING = warnings.showwarning
 
 #: Errors that a command tells in one line; any other is a fault of lmdbio.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lmdbio.cli.ending import ClosedOutput
+from lmdbio.cli.ending import SHOW_WARNING, ClosedOutput
 from lmdbio.cli.output import plain, plural, size, wide_console
 from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState
@@ -20,8 +20,6 @@ from lmdbio.program.launch import NoProgramError, run_program
 from lmdbio.program.report import FileReport, Report, Way, advise
 from lmdbio.program.watch import watch
 
-#: Python's own; commands show warnings another way.
-SHOW_WARNING = warnings.showwarning
 COLUMNS = ("read by", "opened", "records", "bytes", "requests", "MiB/s while open", "waited s")
 
 

