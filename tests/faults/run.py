@@ -90,7 +90,7 @@ def mpi_command(ranks: int, folder: Path, seed: int, turns: int) -> list[str] | 
 
 def lines(told: list[str], env: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Yield what a process prints; a breach when it ends badly."""
-    roots = os.pathsep.join({str(Path(folder).parent) for folder in lmdbio.__path__})
+    roots = os.pathsep.join(dict.fromkeys(str(Path(folder).parent) for folder in lmdbio.__path__))
     env = {**env, "PYTHONPATH": os.pathsep.join([roots, env.get("PYTHONPATH", "")])}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(told, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)

@@ -73,8 +73,9 @@ class Mpi:
         return [self.mpiexec, *more, "-n", str(ranks), *start, path, *map(str, arguments)]
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
-        # One package for all: several folders when it is built in place and not installed.
-        roots = {str(Path(folder).parent) for folder in lmdbio.__path__}
+        # One package for all: several folders when it is built in place and not installed; its own
+        # first, since others may have a package named tests.
+        roots = dict.fromkeys(str(Path(folder).parent) for folder in lmdbio.__path__)
         environ = dict(os.environ)
         environ["PYTHONPATH"] = os.pathsep.join([*roots, environ.get("PYTHONPATH", "")])
         environ.pop("LMDBIO_RANKS_PER_NODE", None)

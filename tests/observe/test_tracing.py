@@ -305,7 +305,7 @@ def test_launchers_say_the_rank():
 
 
 def launch(program: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    roots = {str(Path(folder).parent) for folder in lmdbio.__path__}
+    roots = dict.fromkeys(str(Path(folder).parent) for folder in lmdbio.__path__)
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(roots), **variables)
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],

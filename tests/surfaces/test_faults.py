@@ -32,7 +32,7 @@ def soak(tmp_path: Path, *arguments: str) -> tuple[int, dict, str]:
     if "asan" in os.environ.get("LD_PRELOAD", "") or "tsan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("a sanitizer stands before the C library already")
     figures = tmp_path / "figures.json"
-    roots = {str(Path(folder).parent) for folder in lmdbio.__path__}
+    roots = dict.fromkeys(str(Path(folder).parent) for folder in lmdbio.__path__)
     path = os.pathsep.join([*roots, os.environ.get("PYTHONPATH", "")])
     seed = str(int(time.time()) // 86400)
     done = subprocess.run(

@@ -47,7 +47,7 @@ SUMMED = ("sessions", "unheld", "right", "wrong")
 
 
 def environ() -> dict[str, str]:
-    roots = {str(Path(folder).parent) for folder in lmdbio.__path__}
+    roots = dict.fromkeys(str(Path(folder).parent) for folder in lmdbio.__path__)
     path = os.pathsep.join([*roots, os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}
 
