@@ -5,14 +5,14 @@
 
 enum {
     TICKETS = 4,
-    AHEAD_MAX = 32 << 20,       /* bytes that may turn out to be of no use                   */
-    SMALL_BYTES = 64 << 20,     /* such a file is there before one could say if it pays      */
-    SCATTERED_BYTES = 32 << 10, /* of a sweep: what a record costs that lies by itself       */
-    SWEEP_PART = 8,             /* records that have cost this part of a sweep begin it      */
-    LARGE_BYTES = 1 << 20,      /* pieces of those who leave it to the kernel to read ahead  */
-    SWEEP_STEPS = 2,            /* parts of a sweep that are under way, one after the other  */
-    SWEEP_BYTES = 16 << 20,     /* each of them                                              */
-    UNIT_BYTES = 256 << 10      /* a sweep passes by units of which half have come already   */
+    AHEAD_MAX = 32 << 20,        /* bytes that may turn out to be of no use                   */
+    SMALL_BYTES = 64 << 20,      /* such a file is there before one could say if it pays      */
+    SCATTERED_BYTES = 128 << 10, /* of a sweep: what a record costs that lies by itself       */
+    SWEEP_PART = 8,              /* records that have cost this part of a sweep begin it      */
+    LARGE_BYTES = 1 << 20,       /* pieces of those who leave it to the kernel to read ahead  */
+    SWEEP_STEPS = 1,             /* parts of a sweep that are under way, one after the other  */
+    SWEEP_BYTES = 16 << 20,      /* each of them                                              */
+    UNIT_BYTES = 256 << 10       /* a sweep passes by units of which half have come already   */
 };
 
 struct lio_prefetch {
