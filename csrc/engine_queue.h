@@ -4,8 +4,9 @@
  *                                              that has one left, in order
  *
  * Each thread performs one request at a time; or, where the queue has a ring, one thread hands all
- * of them to the kernel. Where no thread can be had, who waits for a ticket does it. Hints have a queue of their own: one thread at a time comes to them, when
- * no request waits.
+ * of them to the kernel. Where the system gives no thread, the caller that waits for a ticket does its
+ * requests. Hints have a queue of their own: one thread at a time comes to them, when no request
+ * waits.
  *
  * A queue belongs to the process that made it. After fork the child finds another process id
  * in it and makes one of its own; the parent's is left alone (its threads do not exist in

@@ -10,8 +10,7 @@ enum {
     SCATTERED_BYTES = 128 << 10, /* of a sweep: what a record costs that lies by itself       */
     SWEEP_PART = 8,              /* records that have cost this part of a sweep begin it      */
     LARGE_BYTES = 1 << 20,       /* pieces of those who leave it to the kernel to read ahead  */
-    SWEEP_STEPS = 1,             /* parts of a sweep that are under way, one after the other  */
-    SWEEP_BYTES = 16 << 20,      /* each of them                                              */
+    SWEEP_BYTES = 16 << 20,      /* a step of a sweep: two side by side were no quicker       */
     UNIT_BYTES = 256 << 10       /* a sweep passes by units of which half have come already   */
 };
 
@@ -27,9 +26,9 @@ struct lio_prefetch {
     uint64_t scattered;           /* what such records cost so far   */
     uint64_t dense;               /* bytes of others                 */
     uint32_t *units;              /* the same of each unit; NULL: there is no sweep */
-    lio_ticket *steps[SWEEP_STEPS];
-    lio_extent stretches[SWEEP_STEPS]; /* what each of them brings */
-    uint64_t swept;                    /* of the file that a sweep has asked for, or passed by */
+    lio_ticket *step;             /* of a sweep, that is under way; NULL: none */
+    lio_extent stretch;           /* what it brings */
+    uint64_t swept;               /* of the file that a sweep has asked for, or passed by */
     bool sweeps;
 };
 
@@ -63,8 +62,7 @@ void lio_prefetch_close(lio_prefetch *s)
         return;
     for (size_t i = 0; i < TICKETS; i++)
         lio_ticket_free(s->tickets[i]);
-    for (size_t i = 0; i < SWEEP_STEPS; i++)
-        lio_ticket_free(s->steps[i]);
+    lio_ticket_free(s->step);
     free(s->units);
     free(s);
 }
@@ -155,35 +153,34 @@ static lio_extent next_step(lio_prefetch *s)
 }
 
 /* Lets go of a step that has ended. A mount may go without a page cache. */
-static void end_step(lio_prefetch *s, size_t i)
+static void end_step(lio_prefetch *s)
 {
-    const lio_extent *e = &s->stretches[i];
     uint64_t cached;
-    if (s->steps[i] == NULL)
+    if (s->step == NULL)
         return;
-    lio_ticket_drop(&s->steps[i]);
-    if (lio_engine_cached(s->engine, e->offset, e->length, &cached, NULL) == LIO_OK && cached == 0)
+    lio_ticket_drop(&s->step);
+    if (lio_engine_cached(s->engine, s->stretch.offset, s->stretch.length, &cached, NULL) ==
+            LIO_OK &&
+        cached == 0)
         s->useless = true;
 }
 
-/* Goes on as far as steps have ended. Where the kernel is asked for much at a time, one stream gets
- * all that a disk gives, in large pages, at a third of what many requests cost. */
+/* Begins the next step where the one before has ended. Where the kernel is asked for much at a time,
+ * one stream gets all that a disk gives, in large pages, at a third of what many requests cost. */
 static void go_on(lio_prefetch *s)
 {
-    for (size_t i = 0; i < SWEEP_STEPS && s->swept < s->file_end; i++) {
-        lio_extent step;
-        if (s->steps[i] != NULL && lio_ticket_wait(s->steps[i], 0, NULL) == LIO_PENDING)
-            continue;
-        end_step(s, i);
-        if (s->useless)
-            return;
-        step = s->stretches[i] = next_step(s);
-        if (step.length > 0 && lio_engine_populate(s->engine, &step, 1,
-                                                   s->piece < LARGE_BYTES ? s->piece : SWEEP_BYTES,
-                                                   &s->steps[i], NULL) != LIO_OK)
-            s->useless = true; /* who reads is told why */
-        s->swept += step.length;
-    }
+    if (s->step != NULL && lio_ticket_wait(s->step, 0, NULL) == LIO_PENDING)
+        return;
+    end_step(s);
+    if (s->useless)
+        return;
+    s->stretch = next_step(s);
+    if (s->stretch.length > 0 &&
+        lio_engine_populate(s->engine, &s->stretch, 1,
+                            s->piece < LARGE_BYTES ? s->piece : SWEEP_BYTES, &s->step,
+                            NULL) != LIO_OK)
+        s->useless = true; /* the reads that follow tell why */
+    s->swept += s->stretch.length;
 }
 
 /* Notes records that lie dense. */
@@ -231,20 +228,11 @@ int lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
 
 int lio_prefetch_wait(lio_prefetch *s, int timeout_ms)
 {
-    bool is_under_way = s != NULL && s->sweeps;
-    while (is_under_way && !s->useless) {
-        go_on(s);
-        is_under_way = false;
-        for (size_t i = 0; i < SWEEP_STEPS; i++) {
-            if (s->steps[i] == NULL)
-                continue;
-            if (lio_ticket_wait(s->steps[i], timeout_ms, NULL) == LIO_PENDING)
-                return LIO_PENDING;
-            end_step(s, i);
-            is_under_way = true;
-            go_on(s);
-        }
-    }
+    if (s == NULL || !s->sweeps)
+        return LIO_OK;
+    for (go_on(s); s->step != NULL && !s->useless; go_on(s))
+        if (lio_ticket_wait(s->step, timeout_ms, NULL) == LIO_PENDING)
+            return LIO_PENDING;
     return LIO_OK;
 }
 

@@ -29,7 +29,7 @@ class Prefetch:
         engine: goes through the page cache; others need none. Kept alive.
         file_end: nothing is asked for beyond, bytes.
         piece: bytes that one thread asks for at once.
-        sweep_bytes_max: of the largest file that is brought there whole.
+        sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.
     """
 
     __slots__ = ("_pointer",)

@@ -1,4 +1,4 @@
-"""The trace and the ledger that are taken, if any: whoever opens or begins something asks here.
+"""The trace and the ledger that this process takes, if any: each opening asks here.
 
 ``tracing`` and ``ledger`` are loaded by those who take one, or by ``LMDBIO_TRACE``.
 """

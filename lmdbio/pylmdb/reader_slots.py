@@ -54,8 +54,8 @@ MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
 #: Whether py-lmdb refuses to open a file twice in one process.
 REFUSES_TWICE = int(lmdb.__version__.partition(".")[0]) >= 2
 
-#: Held while an environment is opened, or closed on purpose: who has it next finds it open, or
-#: closed. A signal's handler or the garbage collector may come back here in the middle.
+#: Held by a thread that opens an environment, or closes one on purpose: the next thread finds it
+#: open, or closed. A signal's handler or the garbage collector may come back here in the middle.
 guard = RLock()
 _shared: dict[tuple[int, int], ref[Slots]] = {}
 #: Slots and transactions inherited through fork: neither ended nor collected.

@@ -41,8 +41,8 @@ class Blocks:
         pool: memory of blocks.
         options: of their plans.
         counter: counts.
-        sweep_bytes_max: of the largest file that is brought to the page cache whole, where its
-            records do not lie in their order.
+        sweep_bytes_max: bytes of the largest file that is brought to the page cache whole, where
+            its records do not lie in their order.
     """
 
     source: RecordIndex
