@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,14 +81,19 @@ int lio_engine_open_joined(const char *names, const lio_part *parts, size_t coun
 int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error)
 {
     lio_file file = engine->file;
+    char name[sizeof "/proc/self/fd/-2147483648"];
     int code = check_depth(depth, error);
     if (code != LIO_OK)
         return code;
-    if (file.kind->share == NULL)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine is opened by its name",
+    if (file.kind->share != NULL) {
+        file.source = file.kind->share(file.source);
+        return engine_make(file, depth, out, error);
+    }
+    if (file.kind->open == NULL || lio_engine_fd(engine) < 0)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine is opened once",
                         file.kind->name);
-    file.source = file.kind->share(file.source);
-    return engine_make(file, depth, out, error);
+    (void)snprintf(name, sizeof name, "/proc/self/fd/%d", lio_engine_fd(engine));
+    return lio_engine_open(name, file.kind->name, depth, out, error);
 }
 
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error)

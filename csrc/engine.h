@@ -80,8 +80,9 @@ typedef struct {
 int lio_engine_open_joined(const char *names, const lio_part *parts, size_t count,
                            uint32_t open_max, uint32_t depth, lio_engine **out, lio_error *error);
 
-/* Opens the joined files of another engine once more, with a depth of its own: both have the same
- * descriptors, and the same mapping. LIO_ERR_UNSUPPORTED for an engine of one file. */
+/* Opens the file of another engine once more, with a depth and a descriptor of its own, for which the
+ * kernel reads ahead. Joined files: both have the same descriptors, and the same mapping.
+ * LIO_ERR_UNSUPPORTED where there is none. */
 int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error);
 
 /* Tells that what is read lies anywhere: the kernel is not to read ahead of joined files, whenever they
@@ -133,6 +134,9 @@ const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error);
 
+/* Whether a byte can be read without waiting: what is on its way is in the page cache, too. */
+bool lio_engine_has_come(lio_engine *engine, uint64_t offset);
+
 /* Requests and bytes since open. */
 void lio_engine_counters(lio_engine *engine, lio_counters *out);
 
@@ -166,9 +170,15 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
                       lio_error *error);
 
 /* Starts bringing `count` ranges of bytes (copied) into the page cache, in pieces of at most
- * `piece` bytes; no memory is filled. LIO_ERR_UNSUPPORTED for engines that go past it. */
+ * `piece` bytes; no memory is filled. `is_stream`: they are read in order, by an
+ * engine with a depth of 1, and each has ended when it is there; else when the kernel knows of it. LIO_ERR_UNSUPPORTED for
+ * engines that go past the page cache. */
 int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
-                        lio_ticket **out, lio_error *error);
+                        bool is_stream, lio_ticket **out, lio_error *error);
+
+/* Makes way for a stream of the first `size` bytes into the page cache: drops the few pages that are
+ * there already, which would break it into small pieces. Does nothing where more is there. A hint. */
+void lio_engine_clear_way(lio_engine *engine, uint64_t size);
 
 /* Waits up to `timeout_ms` (-1: for ever). LIO_OK: every byte is there. LIO_PENDING: ask
  * again. Else the first error; what was not yet begun is not read any more. */

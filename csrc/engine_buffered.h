@@ -31,6 +31,6 @@ lio_cached lio_buffered_holds(lio_buffered *known, int fd, uint64_t offset, uint
 
 /* As lio_page_cache.populate. */
 int lio_buffered_populate(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
-                          lio_error *error);
+                          bool is_stream, lio_error *error);
 
 #endif

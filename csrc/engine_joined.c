@@ -352,7 +352,8 @@ static void prefault(lio_source *source, uint64_t offset, uint64_t length)
         lio_mapped_prefault(mapped, place_of(source, part), offset - part->base, length);
 }
 
-static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
+static int populate(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
+                    lio_error *error)
 {
     lio_read rest = {.offset = offset, .length = length};
     int code = LIO_OK;
@@ -365,7 +366,7 @@ static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_er
             if (code != LIO_OK)
                 break;
             code = lio_buffered_populate(&source->known, fd, first.offset - part->base,
-                                         first.length, error);
+                                         first.length, is_stream, error);
             give(source, part);
             if (code != LIO_OK && error != NULL)
                 error->offset += part->base;

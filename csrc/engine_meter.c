@@ -38,7 +38,8 @@ static int read_counted(lio_meter *meter, lio_file file, const lio_read *read, l
     uint64_t received = 0, calls = 0;
     int code;
     if (read->into == NULL && read->length > 0) /* see lio_engine_populate */
-        return file.kind->page_cache->populate(file.source, read->offset, read->length, error);
+        return file.kind->page_cache->populate(file.source, read->offset, read->length,
+                                               read->needed > 0, error);
     code = file.kind->read(file.source, read, &received, &calls, error);
     lio_meter_add(meter, calls, received);
     return code;

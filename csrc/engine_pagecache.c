@@ -1,5 +1,6 @@
 #include "engine_pagecache.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,7 +251,7 @@ static uint64_t count_pieces(const lio_extent *ranges, size_t count, uint64_t pi
 }
 
 int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
-                        lio_ticket **out, lio_error *error)
+                        bool is_stream, lio_ticket **out, lio_error *error)
 {
     lio_ticket *ticket;
     lio_queue *queue;
@@ -271,8 +272,10 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     for (size_t i = 0; i < count; i++)
         for (uint64_t at = 0; at < ranges[i].length; at += piece) {
             uint64_t rest = ranges[i].length - at;
+            uint64_t length = rest < piece ? rest : piece;
             ticket->reads[ticket->count++] = (lio_read){.offset = ranges[i].offset + at,
-                                                        .length = rest < piece ? rest : piece};
+                                                        .length = length,
+                                                        .needed = is_stream ? length : 0};
             if (rest <= piece)
                 break;
         }
@@ -280,6 +283,33 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     lio_ticket_start(ticket);
     *out = ticket;
     return LIO_OK;
+}
+
+bool lio_engine_has_come(lio_engine *engine, uint64_t offset)
+{
+    const lio_page_cache *page_cache = engine->file.kind->page_cache;
+    uint8_t byte;
+    struct iovec into = {.iov_base = &byte, .iov_len = 1};
+    lio_read read = {.offset = offset, .length = 1, .needed = 1};
+    lio_cached found = page_cache == NULL
+                           ? LIO_CACHED_NOT
+                           : page_cache->try_read(engine->file.source, &read, &into, 1);
+    return found == LIO_CACHED_BY_CALL || found == LIO_CACHED_MAPPED;
+}
+
+/* More than one in so many of a file's bytes are not dropped: the stream of another process may have
+ * brought them. */
+enum { WAY_SHARE = 32 };
+
+/* With a hundred pages of 240 MiB in the page cache a stream of the file took 1.8 times as long, and 3
+ * times the processor's time: the kernel takes small pages from the first one on. */
+void lio_engine_clear_way(lio_engine *engine, uint64_t size)
+{
+    int fd = engine->file.kind->fd(engine->file.source);
+    uint64_t cached;
+    if (fd >= 0 && size > 0 && lio_cached_bytes(fd, 0, size, &cached) && cached > 0 &&
+        cached <= size / WAY_SHARE)
+        (void)posix_fadvise(fd, 0, (off_t)size, POSIX_FADV_DONTNEED);
 }
 
 const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)

@@ -157,9 +157,10 @@ static size_t copy_each(lio_source *source, const lio_read *reads, size_t count)
     return mapped == NULL ? 0 : lio_mapped_copy_each(mapped, reads, count);
 }
 
-static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
+static int populate(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
+                    lio_error *error)
 {
-    return lio_buffered_populate(&source->known, source->fd, offset, length, error);
+    return lio_buffered_populate(&source->known, source->fd, offset, length, is_stream, error);
 }
 
 static int source_size(lio_source *source, uint64_t *size, lio_error *error)

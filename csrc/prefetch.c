@@ -3,32 +3,45 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "plan.h"
+
 enum {
-    TICKETS = 4,
+    TICKETS = 16,
     AHEAD_MAX = 32 << 20,        /* bytes that may turn out to be of no use                   */
     SMALL_BYTES = 64 << 20,      /* such a file is there before one could say if it pays      */
     SCATTERED_BYTES = 128 << 10, /* of a sweep: what a record costs that lies by itself       */
-    SWEEP_PART = 8,              /* records that have cost this part of a sweep begin it      */
-    LARGE_BYTES = 1 << 20,       /* pieces of those who leave it to the kernel to read ahead  */
-    SWEEP_BYTES = 16 << 20,      /* a step of a sweep: two side by side were no quicker       */
+    SWEEP_PART = 32,             /* records that have cost this part of a sweep begin it      */
+    STEP_BYTES = 4 << 20,        /* of a stream, in one ticket                                */
+    AHEAD_MIN = 8 << 20,         /* of a stream                                               */
+    ROUND_BYTES = 2 << 20,       /* a stream begins and ends with a multiple of this          */
+    HINT_GAP_BYTES = 32 << 10,   /* not needed between records that one hint tells of         */
+    HINT_BYTES_MAX = 2 << 20,    /* one thread brings this much at a time                     */
     UNIT_BYTES = 256 << 10       /* a sweep passes by units of which half have come already   */
 };
 
+/* A part of the file that was asked for. */
+typedef struct {
+    lio_ticket *ticket; /* NULL: all of it has come */
+    lio_extent range;
+} request;
+
 struct lio_prefetch {
     lio_engine *engine;
-    uint64_t file_end, piece;
-    uint64_t from, to;            /* what was asked for       */
-    uint64_t used;                /* of it, by records so far */
-    lio_ticket *tickets[TICKETS]; /* nobody waits for them    */
-    uint64_t asked[TICKETS];      /* where each begins        */
-    uint32_t next;                /* the oldest of them       */
-    bool useless;                 /* nothing stays in a page cache here */
-    uint64_t scattered;           /* what such records cost so far   */
-    uint64_t dense;               /* bytes of others                 */
-    uint32_t *units;              /* the same of each unit; NULL: there is no sweep */
-    lio_ticket *step;             /* of a sweep, that is under way; NULL: none */
-    lio_extent stretch;           /* what it brings */
-    uint64_t swept;               /* of the file that a sweep has asked for, or passed by */
+    lio_engine
+        *stream; /* with a thread and a descriptor of its own; NULL: not needed yet, or none */
+    uint64_t file_end;
+    uint64_t piece;    /* 0: a stream */
+    uint64_t from, to; /* what was asked for       */
+    uint64_t used;     /* of it, by records so far */
+    uint64_t streamed; /* the end of the last request */
+    request requests[TICKETS];
+    uint32_t next;      /* the oldest of them                              */
+    lio_ticket *strays; /* the hint of the last block; NULL: it had none   */
+    bool useless;       /* nothing stays in a page cache here              */
+    uint64_t scattered; /* what such records cost so far                   */
+    uint64_t dense;     /* bytes of others                                 */
+    uint32_t *units;    /* the same of each unit; NULL: there is no sweep  */
+    uint64_t swept;     /* of the file that a sweep has asked for, or passed by */
     bool sweeps;
 };
 
@@ -42,7 +55,8 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
 {
     lio_ticket *none = NULL;
     lio_prefetch *s;
-    if (lio_engine_populate(engine, NULL, 0, piece, &none, NULL) != LIO_OK)
+    if ((piece == 0 && file_end > sweep_bytes_max) ||
+        lio_engine_populate(engine, NULL, 0, STEP_BYTES, true, &none, NULL) != LIO_OK)
         return NULL;
     lio_ticket_free(none);
     s = calloc(1, sizeof *s);
@@ -61,8 +75,9 @@ void lio_prefetch_close(lio_prefetch *s)
     if (s == NULL)
         return;
     for (size_t i = 0; i < TICKETS; i++)
-        lio_ticket_free(s->tickets[i]);
-    lio_ticket_free(s->step);
+        lio_ticket_free(s->requests[i].ticket);
+    lio_ticket_free(s->strays);
+    lio_engine_close(s->stream);
     free(s->units);
     free(s);
 }
@@ -105,33 +120,73 @@ static bool goes_on(const lio_prefetch *s, const place *at, uint64_t slack)
            (at->high <= s->from || at->high - s->from <= 2 * (s->used + at->bytes) + slack);
 }
 
-/* Asks for what is missing up to `goal`, unless what was asked for before has not come yet. */
+/* Lets go of a request that has ended; LIO_PENDING: it has not. */
+static int end_request(lio_prefetch *s, request *r, int timeout_ms)
+{
+    uint64_t cached;
+    if (r->ticket == NULL)
+        return LIO_OK;
+    if (lio_ticket_wait(r->ticket, timeout_ms, NULL) == LIO_PENDING)
+        return LIO_PENDING;
+    lio_ticket_drop(&r->ticket);
+    /* A mount may go without a page cache (FUSE's direct_io, 9p). */
+    if (lio_engine_cached(s->engine, r->range.offset, r->range.length, &cached, NULL) == LIO_OK &&
+        cached == 0)
+        s->useless = true;
+    return LIO_OK;
+}
+
+/* The engine that asks. A stream of what has hardly come yet gets its way cleared. */
+static lio_engine *asker(lio_prefetch *s)
+{
+    if (s->piece > 0)
+        return s->engine;
+    if (s->stream == NULL) {
+        lio_engine_clear_way(s->engine, s->file_end);
+        if (lio_engine_open_again(s->engine, 1, &s->stream, NULL) != LIO_OK)
+            s->stream = NULL;
+    }
+    return s->stream != NULL ? s->stream : s->engine;
+}
+
+/* Whether a part of the file need not be asked for. A stream goes on through what is there: it was the
+ * kernel that read ahead for it. It takes over what is on its way, but not there. */
+static bool is_there(const lio_prefetch *s, lio_extent range)
+{
+    uint64_t cached;
+    if (s->piece == 0 && range.offset == s->streamed)
+        return false;
+    return lio_engine_cached(s->engine, range.offset, range.length, &cached, NULL) == LIO_OK &&
+           cached >= range.length &&
+           (s->piece > 0 || lio_engine_has_come(s->engine, range.offset + range.length - 1));
+}
+
+/* Asks for a part of the file; false: enough has been asked for that has not come yet. */
+static bool ask(lio_prefetch *s, lio_extent range)
+{
+    request *r = &s->requests[s->next];
+    if (range.length == 0 || is_there(s, range))
+        return true;
+    if (s->useless || end_request(s, r, 0) == LIO_PENDING)
+        return false;
+    if (lio_engine_populate(asker(s), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
+                            s->piece == 0, &r->ticket, NULL) != LIO_OK)
+        s->useless = true; /* the reads that follow tell why */
+    r->range = range;
+    s->streamed = range.offset + range.length;
+    s->next = (s->next + 1) % TICKETS;
+    return !s->useless;
+}
+
+/* Asks for what is missing up to `goal`. */
 static void extend(lio_prefetch *s, uint64_t goal)
 {
-    lio_ticket **ticket = &s->tickets[s->next];
-    lio_extent range = {s->to, goal - s->to};
-    uint64_t cached;
-    if (goal <= s->to)
-        return;
-    if (lio_engine_cached(s->engine, range.offset, range.length, &cached, NULL) == LIO_OK &&
-        cached >= range.length) {
-        s->to = goal;
-        return;
+    while (s->to < goal) {
+        lio_extent range = {s->to, goal - s->to < STEP_BYTES ? goal - s->to : STEP_BYTES};
+        if (!ask(s, range))
+            break;
+        s->to += range.length;
     }
-    if (*ticket != NULL) {
-        if (lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING)
-            return;
-        /* A mount may go without a page cache (FUSE's direct_io, 9p). */
-        s->useless = lio_engine_cached(s->engine, s->asked[s->next], s->piece, &cached, NULL) ==
-                         LIO_OK &&
-                     cached == 0;
-        lio_ticket_drop(ticket);
-    }
-    if (lio_engine_populate(s->engine, &range, 1, s->piece, ticket, NULL) != LIO_OK)
-        return;
-    s->asked[s->next] = range.offset;
-    s->next = (s->next + 1) % TICKETS;
-    s->to = goal;
 }
 
 static bool has_come(const lio_prefetch *s, uint64_t at)
@@ -146,41 +201,20 @@ static lio_extent next_step(lio_prefetch *s)
     while (s->swept < s->file_end && has_come(s, s->swept))
         s->swept += UNIT_BYTES;
     end = s->swept;
-    while (end < s->file_end && end - s->swept < SWEEP_BYTES && !has_come(s, end))
+    while (end < s->file_end && end - s->swept < STEP_BYTES && !has_come(s, end))
         end += UNIT_BYTES;
     end = end < s->file_end ? end : s->file_end;
     return (lio_extent){s->swept, s->swept < end ? end - s->swept : 0};
 }
 
-/* Lets go of a step that has ended. A mount may go without a page cache. */
-static void end_step(lio_prefetch *s)
-{
-    uint64_t cached;
-    if (s->step == NULL)
-        return;
-    lio_ticket_drop(&s->step);
-    if (lio_engine_cached(s->engine, s->stretch.offset, s->stretch.length, &cached, NULL) ==
-            LIO_OK &&
-        cached == 0)
-        s->useless = true;
-}
-
-/* Begins the next step where the one before has ended. Where the kernel is asked for much at a time,
- * one stream gets all that a disk gives, in large pages, at a third of what many requests cost. */
 static void go_on(lio_prefetch *s)
 {
-    if (s->step != NULL && lio_ticket_wait(s->step, 0, NULL) == LIO_PENDING)
-        return;
-    end_step(s);
-    if (s->useless)
-        return;
-    s->stretch = next_step(s);
-    if (s->stretch.length > 0 &&
-        lio_engine_populate(s->engine, &s->stretch, 1,
-                            s->piece < LARGE_BYTES ? s->piece : SWEEP_BYTES, &s->step,
-                            NULL) != LIO_OK)
-        s->useless = true; /* the reads that follow tell why */
-    s->swept += s->stretch.length;
+    while (s->swept < s->file_end) {
+        lio_extent step = next_step(s);
+        if (!ask(s, step))
+            break;
+        s->swept += step.length;
+    }
 }
 
 /* Notes records that lie dense. */
@@ -201,56 +235,106 @@ static void begin_sweep(lio_prefetch *s)
     bool is_there = lio_engine_cached(s->engine, 0, s->file_end, &cached, NULL) == LIO_OK &&
                     cached >= s->file_end;
     s->sweeps = true;
-    s->to = s->file_end;
     s->swept = is_there ? s->file_end : 0;
 }
 
-int lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
-                       uint64_t block_bytes)
+bool lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
+                        uint64_t block_bytes, uint64_t *until)
 {
-    bool scattered;
+    bool is_scattered;
     place at;
     if (s == NULL || s->useless || s->units == NULL || count == 0)
-        return LIO_SWEEP_NONE;
-    scattered = !find_most(records, count, 2 * block_bytes, &at);
-    if (scattered)
+        return false;
+    is_scattered = !find_most(records, count, 2 * block_bytes, &at);
+    if (is_scattered)
         s->scattered += count * SCATTERED_BYTES;
     else if (!s->sweeps)
         note_dense(s, records, count);
-    if (!s->sweeps && (s->file_end <= SMALL_BYTES ||
+    if (!s->sweeps && ((is_scattered && s->file_end <= SMALL_BYTES) ||
                        s->scattered + s->dense / SWEEP_PART >= s->file_end / SWEEP_PART))
         begin_sweep(s);
     if (!s->sweeps)
-        return LIO_SWEEP_NONE;
+        return false;
     go_on(s);
-    return scattered ? LIO_SWEEP_SCATTERED : LIO_SWEEP_DENSE;
+    *until = is_scattered ? s->file_end : at.high;
+    return true;
 }
 
-int lio_prefetch_wait(lio_prefetch *s, int timeout_ms)
+lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count)
 {
-    if (s == NULL || !s->sweeps)
-        return LIO_OK;
-    for (go_on(s); s->step != NULL && !s->useless; go_on(s))
-        if (lio_ticket_wait(s->step, timeout_ms, NULL) == LIO_PENDING)
-            return LIO_PENDING;
-    return LIO_OK;
+    lio_plan_options options = {HINT_GAP_BYTES, HINT_BYTES_MAX, 1};
+    lio_ticket *ticket = NULL;
+    lio_plan_totals totals;
+    lio_extent *ranges;
+    lio_plan *plan;
+    if (count == 0 || lio_plan_make(records, count, &options, &plan, NULL) != LIO_OK)
+        return NULL;
+    lio_plan_get_totals(plan, &totals);
+    ranges = malloc((size_t)totals.requests * sizeof *ranges);
+    for (uint64_t i = 0; ranges != NULL && i < totals.requests; i++)
+        ranges[i] = (lio_extent){lio_plan_requests(plan)[i].offset,
+                                 lio_plan_requests(plan)[i].needed};
+    if (ranges != NULL && lio_engine_populate(engine, ranges, (size_t)totals.requests,
+                                              HINT_BYTES_MAX, false, &ticket, NULL) != LIO_OK)
+        ticket = NULL;
+    free(ranges);
+    lio_plan_free(plan);
+    return ticket;
 }
 
-int lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count,
-                       uint64_t block_bytes, uint64_t ahead)
+/* Tells of the records that lie outside of what is covered. */
+static void hint_strays(lio_prefetch *s, const lio_extent *records, size_t count, const place *at)
 {
+    lio_extent *strays = malloc(count * sizeof *strays);
+    size_t found = 0;
+    for (size_t i = 0; strays != NULL && i < count; i++)
+        if (records[i].offset < s->from || records[i].offset > at->high)
+            strays[found++] = records[i];
+    lio_ticket_free(s->strays);
+    s->strays = lio_prefetch_hint(s->engine, strays, found);
+    free(strays);
+}
+
+bool lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count,
+                        uint64_t block_bytes, uint64_t ahead, uint64_t *until)
+{
+    uint64_t goal, round;
     place at;
-    uint64_t goal;
     if (s == NULL || s->useless || count == 0 || !find_most(records, count, 2 * block_bytes, &at))
-        return 0;
+        return false;
+    round = s->piece > 0 ? s->piece : ROUND_BYTES;
     if (!goes_on(s, &at, 4 * block_bytes)) {
         if ((at.high - at.low) / 2 > at.bytes)
-            return 0;
-        s->from = s->to = lio_round_down(at.low, s->piece);
+            return false;
+        s->from = s->to = lio_round_down(at.low, round);
         s->used = 0;
     }
     s->used += at.bytes;
+    if (s->piece == 0 && ahead < AHEAD_MIN)
+        ahead = AHEAD_MIN;
     goal = at.high + (ahead < AHEAD_MAX ? ahead : AHEAD_MAX);
-    extend(s, goal < s->file_end ? lio_round_up(goal, s->piece) : s->file_end);
-    return 1;
+    extend(s, goal < s->file_end ? lio_round_up(goal, round) : s->file_end);
+    hint_strays(s, records, count, &at);
+    *until = s->piece > 0 ? 0 : at.high;
+    return true;
+}
+
+int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
+{
+    if (s == NULL)
+        return LIO_OK;
+    for (bool waits = true; waits && !s->useless;) {
+        waits = false;
+        if (s->sweeps)
+            go_on(s);
+        for (size_t i = 0; i < TICKETS; i++) {
+            request *r = &s->requests[(s->next + i) % TICKETS];
+            if (r->ticket == NULL || r->range.offset >= until)
+                continue;
+            if (end_request(s, r, timeout_ms) == LIO_PENDING)
+                return LIO_PENDING;
+            waits = s->sweeps; /* that made room for the next one */
+        }
+    }
+    return LIO_OK;
 }

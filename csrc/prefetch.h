@@ -9,8 +9,13 @@
  * long as at least half of it is used.
  *
  * A file that was not written in the order of its keys has its records all over it. Such a file is
- * swept, in its own order, as soon as single reads have cost an eighth of that, and the reader of
+ * swept, in its own order, as soon as single reads have cost a small part of that, and the reader of
  * such a record waits for the sweep. A small file is swept at once.
+ *
+ * A disk of this machine is asked by one stream: the kernel then reads ahead for it in large pages,
+ * which gets all that the disk gives, at a third of what many requests cost. Readers stay behind it, for
+ * a page that is there before it comes would break it into small ones. Other file systems take many
+ * small requests at a time.
  *
  * Nothing fails here: bytes that cannot be asked for only cost time. One caller at a time.
  */
@@ -25,31 +30,30 @@
 typedef struct lio_prefetch lio_prefetch;
 
 /* For an engine that goes through the page cache, borrowed. `file_end`: there is nothing to ask
- * for beyond. `piece`: bytes that one thread asks for at once. `sweep_bytes_max`: no larger file
- * is swept, for which the page cache has no room. NULL: no memory, or another engine. */
+ * for beyond. `piece`: bytes that one thread asks for at once; 0: one stream asks for all.
+ * `sweep_bytes_max`: no larger file is swept, nor streamed, for which the page cache has no room. NULL:
+ * such a stream, no memory, or another engine. */
 lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
                                 uint64_t sweep_bytes_max);
 
-/* How records lie in a file that was asked for whole. */
-enum {
-    LIO_SWEEP_NONE = 0, /* it was not */
-    LIO_SWEEP_DENSE,    /* in its order: they come in time */
-    LIO_SWEEP_SCATTERED /* all over it: first comes the rest */
-};
+/* The reader is about to come to some records, in blocks of about `block_bytes`: sweeps the file where
+ * that pays. `until`: the reader is to wait until so much of it has come. False: the file is not swept,
+ * or `prefetch` is NULL. */
+bool lio_prefetch_sweep(lio_prefetch *prefetch, const lio_extent *records, size_t count,
+                        uint64_t block_bytes, uint64_t *until);
 
-/* The reader is about to come to some records, in blocks of about `block_bytes`: sweeps the file
- * where that pays. One of the above. */
-int lio_prefetch_sweep(lio_prefetch *prefetch, const lio_extent *records, size_t count,
-                       uint64_t block_bytes);
+/* The same for a file that is not: has it brought there around the records, and up to `ahead` bytes
+ * beyond. False: they do not lie dense, so that is of no use for them, or it is NULL. */
+bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,
+                        uint64_t block_bytes, uint64_t ahead, uint64_t *until);
 
-/* Waits up to `timeout_ms` until all of the file has been asked for. LIO_PENDING: ask again. */
-int lio_prefetch_wait(lio_prefetch *prefetch, int timeout_ms);
+/* Has the kernel told of some records that lie anywhere, those near each other at once, by the threads of
+ * `engine`. A new ticket that nobody need wait for; NULL where that is not possible. */
+lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count);
 
-/* The reader is about to come to some records, in blocks of about `block_bytes`: has the file
- * there brought to the page cache, and up to `ahead` bytes beyond. 0: they do not lie dense, so
- * prefetching is of no use for them, or it is NULL. */
-int lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,
-                       uint64_t block_bytes, uint64_t ahead);
+/* Waits up to `timeout_ms` until the file up to `until` has come, as far as it was asked for.
+ * LIO_PENDING: ask again. */
+int lio_prefetch_wait(lio_prefetch *prefetch, uint64_t until, int timeout_ms);
 
 /* Ends what is under way. NULL is fine. */
 void lio_prefetch_close(lio_prefetch *prefetch);

@@ -18,7 +18,6 @@ enum {
     GROWTH = 4,                      /* of blocks: each size costs far storage a wait      */
     REQUEST_BYTES_MAX = 1 << 20,     /* of which several are in flight                     */
     ARENA_BYTES_MAX = 256 << 10,     /* likewise, for what is copied out of leaves           */
-    ADVICE_BYTES = 2 << 20,          /* one thread brings this much at a time             */
     STRETCH_PIECE_BYTES = 128 << 10, /* what a kernel asks of such file systems at once      */
     PIECE_BYTES = 192 << 10,         /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,      /* such a value is read where it is wanted            */
@@ -45,7 +44,8 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     lio_block blocks[2];
     piece loaded;
-    bool is_in_place;       /* the last piece was left in a mapping: each value is copied once */
+    uint64_t brought; /* how far the file must have come for the last block; 0: it need not */
+    bool is_in_place; /* the last piece was left in a mapping: each value is copied once */
     lio_prefetch *prefetch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
@@ -66,7 +66,7 @@ static void own_readahead(const lio_scan *scan, int advice)
 int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan **out,
                   lio_error *error)
 {
-    uint64_t bytes_max = options->block_bytes_max;
+    uint64_t file_end, bytes_max = options->block_bytes_max;
     lio_scan *scan = calloc(1, sizeof *scan);
     int code;
     if (scan == NULL)
@@ -83,10 +83,11 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->records_limit = RECORDS_FIRST;
     scan->through_cache = lio_engine_alignment(scan->engine) == 1 &&
                           lio_engine_fd(scan->engine) >= 0;
-    if ((options->dense || options->sweep_bytes_max > 0) && scan->through_cache)
-        scan->prefetch = lio_prefetch_open(
-            scan->engine, scan->layout.page_limit * scan->layout.page_size,
-            options->dense ? STRETCH_PIECE_BYTES : ADVICE_BYTES, options->sweep_bytes_max);
+    file_end = scan->layout.page_limit * scan->layout.page_size;
+    if ((options->dense || file_end <= options->sweep_bytes_max) && scan->through_cache)
+        scan->prefetch = lio_prefetch_open(scan->engine, file_end,
+                                           options->dense ? STRETCH_PIECE_BYTES : 0,
+                                           options->sweep_bytes_max);
     own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
     return LIO_OK;
@@ -146,31 +147,6 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
     return LIO_OK;
 }
 
-/* Engines that go through the page cache are told in advance what a block will need; their
- * threads bring it there while earlier blocks are used. The values are then fetched piece by
- * piece, through memory that stays in the core's cache. Advice that cannot be given only
- * costs time. */
-static void advise(const lio_scan *scan, lio_block *b)
-{
-    lio_extent *ranges = malloc(b->extent_count * sizeof *ranges);
-    size_t count = 0;
-    if (ranges == NULL)
-        return;
-    for (size_t i = 0; i < b->extent_count; i++) {
-        const lio_extent *e = &b->extents[i];
-        lio_extent *last = count > 0 ? &ranges[count - 1] : NULL;
-        if (last != NULL && e->offset >= last->offset &&
-            e->offset <= last->offset + last->length + LIO_BLOCK_GAP_BYTES_MAX) {
-            if (e->offset + e->length > last->offset + last->length)
-                last->length = e->offset + e->length - last->offset;
-        } else {
-            ranges[count++] = *e;
-        }
-    }
-    (void)lio_engine_populate(scan->engine, ranges, count, ADVICE_BYTES, &b->advice, NULL);
-    free(ranges);
-}
-
 /* A value larger than any block is better read where it is wanted. */
 static bool goes_past(const lio_scan *scan, const lio_block *b)
 {
@@ -195,41 +171,47 @@ static lio_extent *leaves_of(const lio_scan *scan, const lio_block *b, size_t *c
 }
 
 /* Sweeps the file where that pays for the values of this block: those beside the leaves, or the leaves. */
-static int sweep(const lio_scan *scan, const lio_block *b)
+static bool sweep(const lio_scan *scan, lio_block *b)
 {
     lio_extent *leaves;
     size_t count;
-    int how;
-    if (scan->options.sweep_bytes_max == 0 || scan->prefetch == NULL || !scan->options.want_values)
-        return LIO_SWEEP_NONE;
+    bool is_swept;
+    if (scan->prefetch == NULL || !scan->options.want_values)
+        return false;
     if (b->extent_count > 0)
-        return lio_prefetch_sweep(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit);
+        return lio_prefetch_sweep(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit,
+                                  &b->until);
     leaves = leaves_of(scan, b, &count);
-    how = leaves == NULL ? LIO_SWEEP_NONE
-                         : lio_prefetch_sweep(scan->prefetch, leaves, count, scan->bytes_limit);
+    is_swept = leaves != NULL &&
+               lio_prefetch_sweep(scan->prefetch, leaves, count, scan->bytes_limit, &b->until);
     free(leaves);
-    return how;
+    return is_swept;
+}
+
+/* Has the file brought to the page cache around the values of this block, and ahead of them. */
+static bool cover(const lio_scan *scan, lio_block *b)
+{
+    return b->extent_count > 1 &&
+           lio_prefetch_cover(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit,
+                              2 * GROWTH * scan->bytes_limit, &b->until);
 }
 
 /* Starts the reads of a collected block. */
 static int submit(lio_scan *scan, lio_block *b, lio_error *error)
 {
-    int swept = sweep(scan, b);
-    lio_engine *engine = swept == LIO_SWEEP_NONE && goes_past(scan, b) ? scan->past : scan->engine;
+    lio_engine *engine = scan->engine;
     lio_read *reads;
     size_t count;
     int code;
-    b->waits = swept == LIO_SWEEP_SCATTERED;
-    b->is_prefetched = swept != LIO_SWEEP_NONE;
-    if (b->extent_count == 0 || swept != LIO_SWEEP_NONE)
+    b->is_prefetched = sweep(scan, b) || cover(scan, b);
+    if (b->extent_count == 0 || b->is_prefetched)
         return LIO_OK;
-    if (engine == scan->engine && scan->through_cache) {
-        b->is_prefetched = scan->options.dense && b->extent_count > 1 &&
-                           lio_prefetch_cover(scan->prefetch, b->extents, b->extent_count,
-                                              scan->bytes_limit,
-                                              2 * GROWTH * scan->bytes_limit) != 0;
-        if (scan->options.advised && !b->is_prefetched)
-            advise(scan, b);
+    if (goes_past(scan, b)) {
+        engine = scan->past;
+    } else if (scan->through_cache) {
+        /* The values are fetched piece by piece, through memory that stays in the core's cache. */
+        if (scan->options.advised)
+            b->advice = lio_prefetch_hint(scan->engine, b->extents, b->extent_count);
         return LIO_OK;
     }
     code = plan_reads(scan, engine, b->extents, b->extent_count, &b->plan, &b->buffer,
@@ -265,6 +247,7 @@ static void collect(lio_scan *scan, lio_block *b)
     lio_engine_count_stage(scan->engine, LIO_STAGE_LOCATE, begun, b->count);
     lio_engine_count_records(scan->engine, b->count, 0, 0);
     code = submit(scan, b, &scan->failure);
+    scan->brought = b->until;
     if (code != LIO_OK) {
         scan->failed = code;
         lio_block_clear(b);
@@ -317,22 +300,28 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
         scan->tail = other->records[other->count - 1].spot;
         scan->between = true;
     }
-    if (next->state == LIO_BLOCK_EMPTY)
+    if (next->state == LIO_BLOCK_EMPTY) {
+        /* Its leaves lie among the values: those that a stream is about to bring are not read first. */
+        if (scan->brought > 0 &&
+            lio_prefetch_wait(scan->prefetch, scan->brought + scan->bytes_limit, timeout_ms) !=
+                LIO_OK)
+            return LIO_PENDING;
         collect(scan, next);
+    }
     if (next->count == 0) {
         if (scan->failed != LIO_NOTFOUND && scan->failed != LIO_OK && error != NULL)
             *error = scan->failure;
         return scan->failed;
     }
-    if (next->waits && lio_prefetch_wait(scan->prefetch, timeout_ms) != LIO_OK)
+    if (next->until > 0 && lio_prefetch_wait(scan->prefetch, next->until, timeout_ms) != LIO_OK)
         return LIO_PENDING;
     if (other->state == LIO_BLOCK_HANDED_OUT) {
         /* The block handed out before this one: its memory now takes the one after. */
         look_ahead(scan, next);
-        if (scan->options.want_values)
+        if (scan->options.want_values && next->until == 0)
             collect(scan, other);
         else
-            lio_block_clear(other); /* keys come with their leaves, which are read ahead */
+            lio_block_clear(other); /* what it needs is read ahead by others */
     }
     begun = lio_now_ns();
     if (next->ticket != NULL) {

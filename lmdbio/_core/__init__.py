@@ -123,7 +123,7 @@ _NAMES = {
     "peeked": ("Branch", "Peeked", "peek", "read_branch", "read_part"),
     "plan": ("Plan", "PlanTotals", "make_plan"),
     "position": ("Stands",),
-    "prefetch": ("Prefetch", "Sweep"),
+    "prefetch": ("Prefetch",),
     "remote": ("RemoteFile",),
     "rows": (
         "LaidOut",

@@ -173,7 +173,6 @@ from lmdbio._core.position import (
 )
 from lmdbio._core.prefetch import (
     Prefetch as Prefetch,
-    Sweep as Sweep,
 )
 from lmdbio._core.remote import (
     RemoteFile as RemoteFile,

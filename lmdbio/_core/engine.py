@@ -340,7 +340,10 @@ class Engine(Opened):
         return self.submit(reads, keep)
 
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
-        """Starts bringing bytes into the page cache, in pieces, filling no memory."""
+        """Starts bringing bytes into the page cache, in pieces, filling no memory.
+
+        Each piece has ended when it is there.
+        """
         import numpy as np
 
         from lmdbio._core.arrays import EXTENT, pointer_to
@@ -354,6 +357,7 @@ class Engine(Opened):
                 pointer_to(ranges, "lio_extent *"),
                 1,
                 piece,
+                True,
                 ticket.out,
                 status.error,
             )

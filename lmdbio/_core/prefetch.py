@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,14 @@ from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import SLICE_MS
 
 
-class Sweep(IntEnum):
-    """How records lie in a file that was asked for whole."""
-
-    NONE = lib.LIO_SWEEP_NONE  #: it was not
-    DENSE = lib.LIO_SWEEP_DENSE  #: in its order: they come in time
-    SCATTERED = lib.LIO_SWEEP_SCATTERED  #: all over it: ``wait`` for the rest
-
-
 class Prefetch:
     """Brings a file to the page cache, in its order, before its readers ask.
 
     Args:
         engine: goes through the page cache; others need none. Kept alive.
         file_end: nothing is asked for beyond, bytes.
-        piece: bytes that one thread asks for at once.
+        piece: bytes that one thread asks for at once; 0: one stream asks for all, which suits
+            a disk.
         sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.
     """
 
@@ -41,35 +33,40 @@ class Prefetch:
         lib.lio_cell_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
         self._pointer: Any = held(cell) if cell[0] else None
 
-    def sweep(self, extents: Extents, *, block_bytes: int) -> Sweep:
-        """Bring the file there whole, in its order, once that pays for such records."""
-        extents = np.ascontiguousarray(extents, EXTENT)
-        pointer = self._pointer if self._pointer is not None else ffi.NULL
-        return Sweep(
-            lib.lio_prefetch_sweep(
-                pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes
-            )
-        )
-
-    def wait(self) -> None:
-        """Wait until all of a file that is swept has been asked for."""
-        while self._pointer is not None:
-            if lib.lio_prefetch_wait(self._pointer, SLICE_MS) == lib.LIO_OK:
-                return
-
-    def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> bool:
-        """Has the file around some records, and ``ahead`` bytes more, there by and by.
+    def sweep(self, extents: Extents, *, block_bytes: int) -> int | None:
+        """Bring the file there whole, in its order, once that pays for such records.
 
         Returns:
-            False: they do not lie dense enough for that.
+            How much of the file must have come before they are read: ``wait`` for that. None: it is
+            not swept.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         pointer = self._pointer if self._pointer is not None else ffi.NULL
-        return bool(
-            lib.lio_prefetch_cover(
-                pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead
-            )
+        until = ffi.new("uint64_t *")
+        is_swept = lib.lio_prefetch_sweep(
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, until
         )
+        return int(until[0]) if is_swept else None
+
+    def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> int | None:
+        """Has the file around some records, and ``ahead`` bytes more, there by and by.
+
+        Returns:
+            As ``sweep``. None: they do not lie dense enough for that.
+        """
+        extents = np.ascontiguousarray(extents, EXTENT)
+        pointer = self._pointer if self._pointer is not None else ffi.NULL
+        until = ffi.new("uint64_t *")
+        is_covered = lib.lio_prefetch_cover(
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead, until
+        )
+        return int(until[0]) if is_covered else None
+
+    def wait(self, until: int) -> None:
+        """Wait until the file up to ``until`` has come, as far as it was asked for."""
+        while self._pointer is not None:
+            if lib.lio_prefetch_wait(self._pointer, until, SLICE_MS) == lib.LIO_OK:
+                return
 
     def close(self) -> None:
         """Ends what is under way. May be called twice."""

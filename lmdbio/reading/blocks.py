@@ -24,9 +24,8 @@ __all__ = ["Block", "Blocks", "Slices"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
-#: Bytes that one thread asks the page cache for at once: a disk takes as many as it gets; other
-#: file systems see single requests, which must come in order (csrc/prefetch.h).
-DISK_PIECE_BYTES = 2 << 20
+#: Bytes that one thread asks the page cache for at once where no disk of this machine is below:
+#: such file systems see single requests, which must come in order (csrc/prefetch.h).
 PIECE_BYTES = 128 << 10
 
 
@@ -73,28 +72,31 @@ class Blocks:
             prefetch.close()
 
     def _open_prefetch(self) -> _core.Prefetch:
-        piece = DISK_PIECE_BYTES if _core.look_at(self.engine.fd).disk else PIECE_BYTES
         return _core.Prefetch(
-            self.engine, self.source.used_bytes, piece=piece, sweep_bytes_max=self.sweep_bytes_max
+            self.engine,
+            self.source.used_bytes,
+            piece=0 if _core.look_at(self.engine.fd).disk else PIECE_BYTES,
+            sweep_bytes_max=self.sweep_bytes_max,
         )
 
     def _begin(self, extents: _core.Extents, prefetch: _core.Prefetch) -> Block | _Direct:
-        """Past the page cache where that is as good; through it straight into the objects.
+        """Through the page cache straight into the objects, where it has room for the file.
 
-        Records that lie all over the file wait until that is there whole, if the page cache has
-        room for it; else a plan reads them, into memory from which they are cut.
+        Records that lie all over the file wait until that is there whole. Else a plan reads them,
+        into memory from which they are cut, past the page cache where that is as good.
         """
         plan = None
         size = int(extents["length"].sum())
-        swept = prefetch.sweep(extents, block_bytes=max(size, 1))
-        if swept != _core.Sweep.NONE:
-            return _Direct(self, extents, prefetch if swept == _core.Sweep.SCATTERED else None)
+        until = prefetch.sweep(extents, block_bytes=max(size, 1))
+        if until is None:
+            ahead = max(2 * size, BLOCK_BYTES)
+            until = prefetch.cover(extents, block_bytes=max(size, 1), ahead=ahead)
+        if until is not None:
+            return _Direct(self, extents, prefetch, until)
         if self.direct_path.engine(max(size, BATCH_BYTES_MIN)) is not None:
             plan = self.plan(extents)
             if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
                 return Block(self, extents, plan)
-        if prefetch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
-            return _Direct(self, extents)
         return Block(self, extents, plan or self.plan(extents))
 
     def plan(self, extents: _core.Extents) -> _core.Plan:
@@ -187,16 +189,16 @@ class Block:
 
 
 class _Direct:
-    """Records that are read where they are wanted; readahead brings them to the page cache."""
+    """Records that are read where they are wanted, once the file has come so far."""
 
     def __init__(
-        self, blocks: Blocks, extents: _core.Extents, swept: _core.Prefetch | None = None
+        self, blocks: Blocks, extents: _core.Extents, prefetch: _core.Prefetch, until: int
     ) -> None:
-        self._blocks, self._extents, self._swept = blocks, extents, swept
+        self._blocks, self._extents = blocks, extents
+        self._prefetch, self._until = prefetch, until
 
     def wait(self) -> None:
-        if self._swept is not None:
-            self._swept.wait()
+        self._prefetch.wait(self._until)
 
     def values(self) -> Iterator[bytes]:
         return self._blocks.source.values(self._blocks.engine, self._extents)

@@ -123,7 +123,7 @@ static void *read_much(void *argument)
         case 1: {
             lio_extent range = {reads[0].offset, reads[0].length};
             lio_ticket *ticket = NULL;
-            if (lio_engine_populate(r->engine, &range, 1, 65536, &ticket, &error) == LIO_OK)
+            if (lio_engine_populate(r->engine, &range, 1, 65536, false, &ticket, &error) == LIO_OK)
                 lio_ticket_free(ticket);
             (void)lio_engine_cached(r->engine, 0, 0, &cached, NULL);
             break;
