@@ -339,6 +339,10 @@ class Engine(Opened):
         reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
         return self.submit(reads, keep)
 
+    def clear_way(self, size: int) -> None:
+        """Drops the few pages that the page cache has: they would slow a stream of ``size`` bytes."""
+        lib.lio_engine_clear_way(self.pointer, size)
+
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
         """Starts bringing bytes into the page cache, in pieces, filling no memory.
 

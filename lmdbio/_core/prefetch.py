@@ -19,7 +19,7 @@ class Prefetch:
     Args:
         engine: goes through the page cache; others need none. Kept alive.
         file_end: nothing is asked for beyond, bytes.
-        piece: bytes that one thread asks for at once; 0: one stream asks for all, which suits
+        piece: bytes that one thread asks for at once; 0: one stream asks for all, as suits
             a disk.
         sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.
     """

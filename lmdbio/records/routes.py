@@ -204,7 +204,7 @@ class Routes:
         memory = self.pool.take(packed.room)
         if not gatherer.copy(packed, memory):
             return None
-        self.file_cache.credit(packed.size)  # the file cache would save the copy
+        self.file_cache.credit(packed.size, copies=True)  # the file cache would save the copy
         self.counter.gathered(begun, located, len(wanted), packed.size)
         return Batch.over(
             memory.address,
