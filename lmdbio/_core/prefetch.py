@@ -64,9 +64,13 @@ class Prefetch:
 
     def wait(self, until: int) -> None:
         """Wait until the file up to ``until`` has come, as far as it was asked for."""
-        while self._pointer is not None:
-            if lib.lio_prefetch_wait(self._pointer, until, SLICE_MS) == lib.LIO_OK:
-                return
+        while not self.poll(until, SLICE_MS):
+            pass
+
+    def poll(self, until: int, timeout_ms: int = 0) -> bool:
+        """Return whether it has, after ``timeout_ms`` at most."""
+        pointer = self._pointer
+        return pointer is None or lib.lio_prefetch_wait(pointer, until, timeout_ms) == lib.LIO_OK
 
     def close(self) -> None:
         """Ends what is under way. May be called twice."""

@@ -19,13 +19,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
+from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
@@ -58,6 +59,8 @@ class PendingBlock:
         plan: of its reads; None: not made yet.
         speculated: reads that began before the supply knew where the records lie.
         is_guessed: the supply has tried to guess.
+        is_swept: the file is brought to the page cache whole; all of it, or as much as the block
+            needs, is ``awaited``.
     """
 
     number: int
@@ -66,10 +69,21 @@ class PendingBlock:
     plan: _core.Plan | None = None
     speculated: _Speculated | None = None
     is_guessed: bool = False
+    is_swept: bool = False
 
     def has_arrived(self, timeout_ms: int = 0) -> bool:
         """Return whether the block waits for nothing any more."""
         return self.awaited is None or self.awaited.poll(timeout_ms)
+
+
+class _Sweep(NamedTuple):
+    """The file on its way to the page cache, as far as a block needs it."""
+
+    prefetch: _core.Prefetch
+    until: int
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        return self.prefetch.poll(self.until, timeout_ms)
 
 
 class Supply(Protocol):
@@ -165,11 +179,20 @@ class FileSupply:
         # A guess is read as it is: what lies between its ranges is no record of the block.
         self._guess_options = PlanOptions(0, request_bytes_max)
         self._alignment = source.read_alignment
+        #: Where records lie all over a file on a disk of this machine; other roots of other nodes
+        #: would each bring all of a file that they share.
+        self._prefetch: _core.Prefetch | None = None
+        if _core.look_at(source.engine.fd).disk:
+            self._prefetch = _core.Prefetch(
+                source.engine, source.engine.size(), piece=0, sweep_bytes_max=cached_bytes_max()
+            )
         self.path, self.guard = source.index.path, source.index.guard
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
         """Close what the root reads with."""
+        if self._prefetch is not None:
+            self._prefetch.close()
         self._source.close()
 
     def engines(self) -> Stats:
@@ -203,11 +226,21 @@ class FileSupply:
             if pending.extents is None:
                 return False
             self._counter.located(begun, len(pending.extents))
+            self._sweep(pending, pending.extents)
         if pending.plan is None and pending.speculated is None:
             begun = monotonic_ns()
             pending.plan = self._plan(pending.number, pending.extents)
             self._counter.planned(begun, pending.plan.totals)
         return True
+
+    def _sweep(self, pending: PendingBlock, extents: _core.Extents) -> None:
+        """Have the file brought to the page cache whole, once that pays for such blocks."""
+        if self._prefetch is None or pending.speculated is not None:
+            return
+        size = int(extents["length"].sum())
+        until = self._prefetch.sweep(extents, block_bytes=max(1, size))
+        if until is not None:
+            pending.is_swept, pending.awaited = True, _Sweep(self._prefetch, until)
 
     def _locate(self, number: int, alive: Callable[[], None]) -> _core.Extents | None:
         """Return the extents of a block's records; None: the cursor has not come by them yet."""
@@ -264,7 +297,9 @@ class FileSupply:
             first = end
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
-        past = self._source.direct_path.engine(totals.buffer_bytes)
+        past = None
+        if not pending.is_swept:
+            past = self._source.direct_path.engine(totals.buffer_bytes)
         into = address + self._window.layout.table_bytes + base
         begun = monotonic_ns()
         engine = past or self._source.engine
