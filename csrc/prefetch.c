@@ -48,6 +48,7 @@ struct lio_prefetch {
 /* Where most of some records lie. */
 typedef struct {
     uint64_t low, high, bytes;
+    size_t records;
 } place;
 
 lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
@@ -83,11 +84,10 @@ void lio_prefetch_close(lio_prefetch *s)
 }
 
 /* How many of some records lie near a place, and where. */
-static size_t gather_near(const lio_extent *records, size_t count, uint64_t reach, uint64_t middle,
-                          place *out)
+static size_t find_near(const lio_extent *records, size_t count, uint64_t reach, uint64_t middle,
+                        place *out)
 {
-    place found = {UINT64_MAX, 0, 0};
-    size_t near = 0;
+    place found = {.low = UINT64_MAX};
     for (size_t i = 0; i < count; i++) {
         const lio_extent *e = &records[i];
         if (e->offset + reach < middle || e->offset > middle + reach)
@@ -95,10 +95,10 @@ static size_t gather_near(const lio_extent *records, size_t count, uint64_t reac
         found.low = e->offset < found.low ? e->offset : found.low;
         found.high = e->offset + e->length > found.high ? e->offset + e->length : found.high;
         found.bytes += e->length;
-        near++;
+        found.records++;
     }
     *out = found;
-    return near;
+    return found.records;
 }
 
 /* Single records may lie elsewhere, in pages that were used before, so three of them are asked what is
@@ -106,7 +106,7 @@ static size_t gather_near(const lio_extent *records, size_t count, uint64_t reac
 static bool find_most(const lio_extent *records, size_t count, uint64_t reach, place *out)
 {
     for (size_t quarter = 1; quarter < 4; quarter++)
-        if (gather_near(records, count, reach, records[count * quarter / 4].offset, out) >=
+        if (find_near(records, count, reach, records[count * quarter / 4].offset, out) >=
             count - count / 4)
             return true;
     return false;
@@ -246,9 +246,8 @@ bool lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count
     if (s == NULL || s->useless || s->units == NULL || count == 0)
         return false;
     is_scattered = !find_most(records, count, 2 * block_bytes, &at);
-    if (is_scattered)
-        s->scattered += count * SCATTERED_BYTES;
-    else if (!s->sweeps)
+    s->scattered += (is_scattered ? count : count - at.records) * SCATTERED_BYTES;
+    if (!is_scattered && !s->sweeps)
         note_dense(s, records, count);
     if (!s->sweeps && ((is_scattered && s->file_end <= SMALL_BYTES) ||
                        s->scattered + s->dense / SWEEP_PART >= s->file_end / SWEEP_PART))

@@ -340,7 +340,7 @@ class Engine(Opened):
         return self.submit(reads, keep)
 
     def clear_way(self, size: int) -> None:
-        """Drops the few pages that the page cache has: they would slow a stream of ``size`` bytes."""
+        """Drops the few pages that the page cache has of ``size`` bytes, before a stream."""
         lib.lio_engine_clear_way(self.pointer, size)
 
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:

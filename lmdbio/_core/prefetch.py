@@ -37,8 +37,8 @@ class Prefetch:
         """Bring the file there whole, in its order, once that pays for such records.
 
         Returns:
-            How much of the file must have come before they are read: ``wait`` for that. None: it is
-            not swept.
+            How much of the file must have come before they are read: ``wait`` for that. None:
+            it is not swept.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         pointer = self._pointer if self._pointer is not None else ffi.NULL

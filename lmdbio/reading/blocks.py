@@ -20,10 +20,13 @@ from lmdbio.planning.reads import PlanOptions, plan_reads, spread
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.system import fork
 
-__all__ = ["Block", "Blocks", "Slices"]
+__all__ = ["Block", "Blocks", "InOrder", "Slices"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
+#: A batch follows another one where their indices are no further off than so many batches: a rank
+#: has every other record, and threads begin batches out of turn.
+NEAR_BATCHES = 8
 #: Bytes that one thread asks the page cache for at once where no disk of this machine is below:
 #: such file systems see single requests, which must come in order (csrc/prefetch.h).
 PIECE_BYTES = 128 << 10
@@ -58,7 +61,7 @@ class Blocks:
         Each is to be used up before the next one is asked for.
         """
         started: list[Block | _Direct] = []
-        prefetch = self._open_prefetch()
+        prefetch = self.open_prefetch()
         try:
             for part in self.cut(indices):
                 started.append(self._begin(part, prefetch))
@@ -71,7 +74,8 @@ class Blocks:
                 block.close()
             prefetch.close()
 
-    def _open_prefetch(self) -> _core.Prefetch:
+    def open_prefetch(self) -> _core.Prefetch:
+        """Return what brings the file to the page cache ahead of its readers."""
         return _core.Prefetch(
             self.engine,
             self.source.used_bytes,
@@ -211,6 +215,59 @@ class _Direct:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class InOrder:
+    """Small batches that follow one another, as in an epoch without shuffling.
+
+    The third of them begins to bring the file to the page cache ahead of them, as for iteration,
+    and each waits until it has come so far. Threads may share it, and begin batches a little out
+    of turn.
+
+    Args:
+        blocks: open what brings the file.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._guard = threading.Lock()
+        self._next = self._seen = 0
+        self._prefetch: _core.Prefetch | None = None
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        self._guard, self._prefetch = threading.Lock(), None
+
+    def bring(self, wanted: npt.NDArray[np.uint64], extents: _core.Extents) -> None:
+        """Have a batch come to the page cache, and what follows, where it follows others."""
+        if not len(wanted):
+            return
+        size = int(extents["length"].sum())
+        low, high, near = int(wanted.min()), int(wanted.max()), NEAR_BATCHES * len(wanted)
+        with self._guard:
+            follows = high - low <= near and abs(low - self._next) <= near
+            self._next, self._seen = high + 1, self._seen + 1 if follows else 0
+            if self._seen < 2 or size >= BATCH_BYTES_MIN:
+                self._close()
+                return
+            if self._prefetch is None:
+                self._prefetch = self._blocks.open_prefetch()
+            prefetch = self._prefetch
+            until = prefetch.sweep(extents, block_bytes=max(size, 1))
+            if until is None:
+                until = prefetch.cover(extents, block_bytes=max(size, 1), ahead=BLOCK_BYTES)
+            if until is not None:
+                prefetch.wait(until)
+
+    def _close(self) -> None:
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.close()
+
+    def close(self) -> None:
+        """End what is under way. May be called twice."""
+        with self._guard:
+            self._close()
 
 
 class Slices:

@@ -2,12 +2,13 @@
 
 Random reads build up credit for a stream that reads the whole file. A request for one record
 takes as long as reading ``gap_bytes_max`` more in a stream would. ``credit`` adds up what
-requests cost beyond the bytes that they bring. As long as that sum is less than a third of what the
-whole stream would cost, there is no stream, and a caller that reads a few batches gets these at the
-disk's full speed. From then on each request adds a multiple of its cost (PREFETCH_BUDGET_FACTOR): a
-caller that reads all records gets the file at the speed of a stream. Large records come at that
-speed anyway and add nothing. A record that the page cache serves costs a copy, and adds its bytes;
-the stream that would save the copies begins when they have cost as much.
+requests cost beyond the bytes that they bring. As long as that sum is less than a third of what
+the whole stream would cost, there is no stream, and a caller that reads a few batches gets these
+at the disk's full speed. From then on each request adds a multiple of its cost
+(PREFETCH_BUDGET_FACTOR): a caller that reads all records gets the file at the speed of a stream.
+Large records come at that speed anyway and add nothing. A record that the page cache serves costs
+a copy, and adds its bytes; the stream that would save the copies begins when they have cost as
+much.
 
 A caller that says beforehand how many records it will read (``expect``) has that credit at once.
 
@@ -54,9 +55,9 @@ STEPS = 3
 #: Requests in flight, on threads of their own: single records must not queue behind them. They
 #: go through the page cache, so that the next process finds the file there.
 DEPTH, REQUEST_BYTES = 8, 1 << 20
-#: A disk of this machine is read by one stream, for which the kernel reads ahead in large pages: 240
-#: MiB took 0.2 s and 60 ms of a processor, and 0.3 s and 300 ms by many requests into small pages.
-#: With cores to spare by some, since to copy takes longer than a fast disk does.
+#: A disk of this machine is read by one stream, for which the kernel reads ahead in large pages:
+#: 240 MiB took 0.2 s and 60 ms of a processor, and 0.3 s and 300 ms by many requests into small
+#: pages. With cores to spare by some, since to copy takes longer than a fast disk does.
 DISK_REQUEST_BYTES = 4 << 20
 DISK_STREAMS_MAX = 4
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records

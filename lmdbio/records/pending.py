@@ -97,6 +97,7 @@ class ReadBatch(PendingBatch):
         self.indices, extents = routes.locate(indices)
         if routes.file_cache.complete():
             return  # lent when its turn has come: it is guarded then
+        routes.in_order.bring(self.indices, extents)
         self._batch = routes.cached(begun, self.indices, extents)
         if self._batch is not None:
             return
@@ -227,6 +228,7 @@ class ReadValues(PendingValues):
             return  # lent when their turn has come: they are guarded then
         routes.counter.located(begun, len(self.indices))
         if not self._waits:
+            routes.in_order.bring(self.indices, self._extents)
             self._missing = routes.missing(self._extents)
             if self._missing is None:
                 routes.engine.prefault(self._extents)

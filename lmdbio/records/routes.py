@@ -31,7 +31,7 @@ from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.machine.choice import Choice
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, Slices
+from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
 from lmdbio.reading.file_cache import FileCache
@@ -102,6 +102,7 @@ class Routes:
             0 if readahead is False else cached_bytes_max(),
         )
         self.slices = Slices(self.blocks)
+        self.in_order = InOrder(self.blocks)
         self._fetch = source.fetcher(self.engine)
         self.gatherer = source.gatherer(self.engine)
         self.kept: KeptGrains | None = None
@@ -149,6 +150,7 @@ class Routes:
         wanted, extents = self.locate(indices)
         batch = self.held(wanted, extents)
         if batch is None:
+            self.in_order.bring(wanted, extents)
             batch = self.cached(begun, wanted, extents)
         if batch is None:
             self.counter.located(begun, len(wanted))
@@ -296,6 +298,7 @@ class Routes:
         """Close the engines. May be called twice; batches stay valid."""
         self._fetch = self.gatherer = self._holder = None
         self.slices.close()
+        self.in_order.close()
         if self.kept is not None:
             self.kept.close()
         self.file_cache.close()

@@ -125,6 +125,16 @@ def test_a_file_is_swept_once_scattered_records_have_cost_enough(large, piece):
     assert cached(large) == 2 * FILE_BYTES
 
 
+def test_a_file_is_swept_once_strays_among_dense_records_have_cost_enough(large):
+    prefetch = streaming(large, 2 * FILE_BYTES)
+    for at in range(0, FILE_BYTES // PAGE, 256):
+        block = pages(at, 256)
+        block["offset"][1::16] = scattered(16)["offset"]
+        if sweep(prefetch, block) is not None:
+            break
+    assert 0 < at < FILE_BYTES // PAGE // 4
+
+
 def test_a_small_file_is_swept_as_soon_as_records_are_scattered(engine):
     assert sweep(streaming(engine), pages(0, 64)) is None
     assert sweep(streaming(engine), scattered(64)) == FILE_BYTES
@@ -139,13 +149,12 @@ def test_dense_records_of_a_swept_file_wait_for_what_is_before_them(engine):
 
 def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
     in_order = streaming(large, 2 * FILE_BYTES)
-    for at in range(0, FILE_BYTES // PAGE, 256):
-        block = pages(at, 256)
-        block["offset"][::5] = scattered(52)["offset"]  # the middle one as well
-        block["offset"][128] = FILE_BYTES - PAGE
+    for at in range(0, FILE_BYTES // PAGE // 2, 512):
+        block = pages(at, 512)
+        block["offset"][256] = FILE_BYTES - PAGE  # a stray in the middle
         assert sweep(in_order, block) is None
     # Its last records are scattered, and few.
-    assert sweep(in_order, scattered(16)) is None
+    assert sweep(in_order, scattered(8)) is None
     assert sweep(streaming(engine, sweep_bytes_max=FILE_BYTES - 1), scattered(64)) is None
     memory = _core.Engine.memory(bytes(1 << 20))
     assert sweep(streaming(memory, 1 << 20), scattered(64)) is None
