@@ -22,14 +22,12 @@ from importlib import metadata
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.ending import one_line
 from lmdbio.cli.file_facts import sidecar_status
-from lmdbio.cli.looking import Looked, look_at
+from lmdbio.cli.looking import look_at
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
@@ -45,9 +43,10 @@ from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.patterns import describe_keys, key_forms
 from lmdbio.inside.summary import count_kinds
+from lmdbio.locate.disk_order import look_at_order
 from lmdbio.locate.glance import Glance
 from lmdbio.machine import storage
-from lmdbio.machine.budget import available_bytes, budget_bytes
+from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max
 from lmdbio.machine.storage import Storage
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
@@ -56,12 +55,10 @@ from lmdbio.system import procfs
 
 __all__ = ["collect"]
 
-#: Records that are looked at, and places where some follow each other.
-RECORDS, PLACES, RUN = 64, 24, 16
+#: Records that are looked at.
+RECORDS = 64
 #: Forms of keys, and kinds, that a sentence names.
 FORMS_SHOWN, KINDS_SHOWN = 3, 4
-#: A record right behind another one: a page's rest, its head, and a little more lie between.
-NEAR_BYTES = 8192
 FREE_RECORDS_MAX = 4096
 #: An mpiexec that says nothing for so long is not asked any further.
 LAUNCHER_SECONDS = 3.0
@@ -136,7 +133,7 @@ def sample_facts(glance: Glance) -> SampleFacts:
     sizes = [one.seen.length for one in looked]
     kinds = count_kinds(one.kind for one in looked)
     forms = key_forms((one.seen.key for one in looked), integers=glance.has_integer_keys)
-    ascending, adjacent = order_facts(glance, looked)
+    order = look_at_order(glance, (one.seen.key for one in looked))
     return SampleFacts(
         records=len(looked),
         median_bytes=int(statistics.median(sizes)),
@@ -146,31 +143,9 @@ def sample_facts(glance: Glance) -> SampleFacts:
             for title, count in kinds[:KINDS_SHOWN]
         ),
         keys=describe_keys(forms, FORMS_SHOWN),
-        ascending=ascending,
-        adjacent=adjacent,
+        ascending=order.ascending,
+        adjacent=order.adjacent,
     )
-
-
-def order_facts(glance: Glance, looked: list[Looked]) -> tuple[float | None, float | None]:
-    """Return how far the order of keys is that of the disk: over the file, and from one to the
-    next.
-    """
-    firsts: list[int] = []
-    near = steps = 0
-    for one in looked[:: max(1, len(looked) // PLACES)]:
-        run = glance.extents(one.seen.key, RUN)
-        offsets = run["offset"].astype(np.int64)
-        if not len(offsets):
-            continue
-        firsts.append(int(offsets[0]))
-        gaps = np.diff(offsets) - run["length"][:-1].astype(np.int64)
-        # Within a leaf, nodes lie from its end to its beginning.
-        near += int((np.abs(gaps) <= NEAR_BYTES).sum())
-        steps += len(gaps)
-    if len(firsts) < 3:
-        return None, near / steps if steps else None
-    ascending = np.diff(np.array(firsts) // NEAR_BYTES) >= 0
-    return float(ascending.mean()), near / steps if steps else None
 
 
 def provenance_facts(glance: Glance, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
@@ -322,7 +297,7 @@ def memory_facts() -> MemoryFacts:
     with contextlib.suppress(OSError):
         status = os.statvfs(SHM)
         shm, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-    return MemoryFacts(available, is_grouped, budget_bytes(None), shm, free)
+    return MemoryFacts(available, is_grouped, budget_bytes(None), cached_bytes_max(), shm, free)
 
 
 def mpi_facts() -> MpiFacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
+from lmdbio.doctor.data_rules import OUT_OF_ORDER, order_text
+from lmdbio.errors import Error
+from lmdbio.locate.disk_order import DiskOrder, look_at_order
+from lmdbio.locate.glance import Glance
 from lmdbio.locate.open_database import settled
 from lmdbio.machine import storage
 from lmdbio.remote import shown
@@ -111,9 +116,29 @@ def _look(data: Path | str, sidecar: Path | str | None) -> dict[str, Any]:
             "turns": turn_choices(tuned_jobs(tuned)),
             "lmdb": library_facts(),
         }
+        found["order"] = _order(engine, meta, found["databases"])
         has_sidecar = found["sidecar"]["status"] == "good"
         choice = found["choices"]["stream"]
         return found | advice(meta, engine.size(), under, has_sidecar=has_sidecar, choice=choice)
+
+
+def _order(engine: _core.Engine, meta: Meta, databases: list[dict[str, Any]]) -> DiskOrder | None:
+    """Return how far key order is that of the disk; None: unknown, or of named databases."""
+    if databases[0].get("holds_databases_alone") or not meta.main_db.entries:
+        return None
+    with contextlib.suppress(OSError, Error):  # other lines tell of damage
+        return look_at_order(Glance(engine, meta, meta.main_db, None))
+    return None
+
+
+def _order_line(found: dict[str, Any]) -> list[tuple[str, str]]:
+    order: DiskOrder | None = found["order"]
+    if order is None or order.ascending is None:
+        return []
+    text = order_text(order.ascending, order.adjacent)
+    if order.ascending < OUT_OF_ORDER:
+        text += "; lmdbio compact makes a copy in order, lmdbio doctor says what that saves"
+    return [("  on disk", f"records lie {text}")]
 
 
 def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -166,6 +191,7 @@ def print_info(found: dict[str, Any]) -> None:
         )
         if db["entries"]:
             facts.append(("  layout", layout_text(db)))
+    facts += _order_line(found)
     facts.append(("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"))
     facts.append(("", str(sidecar["path"])))
     if "databases" in sidecar:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lmdbio.doctor.facts import DataFacts, Facts
-from lmdbio.doctor.finding import Finding, count_text, size_text
+from lmdbio.doctor.facts import DataFacts, Facts, TunedFacts
+from lmdbio.doctor.finding import Finding, Severity, count_text, size_text
 
 __all__ = [
     "judge_file",
     "judge_records",
     "judge_order",
     "judge_provenance",
+    "order_text",
+    "out_of_order_text",
     "is_half_empty",
     "SMALL_BYTES",
     "WALK_BYTES_FELT",
@@ -82,26 +84,57 @@ def judge_records(facts: Facts) -> Iterator[Finding]:
         yield Finding("sizes", "good", f"Values are large enough for a disk's bandwidth: {sizes}.")
 
 
+def order_text(ascending: float, adjacent: float | None) -> str:
+    """Say how records lie on disk, and how many right behind the one before (shares)."""
+    near = "" if adjacent is None else f", {adjacent:.0%} of records right behind the one before"
+    if ascending >= IN_ORDER:
+        return f"in the order of their keys{near}"
+    if ascending >= OUT_OF_ORDER:
+        return f"roughly in the order of their keys{near}"
+    return f"in another order than that of their keys{near}"
+
+
+def out_of_order_text(data: DataFacts, room_bytes: int, tuned: TunedFacts) -> str:
+    """Say what to read in key order costs where records lie in another order.
+
+    Args:
+        room_bytes: that the page cache has for a file.
+    """
+    if data.used_bytes <= room_bytes:
+        time = ""
+        if tuned.stream_rate:
+            time = f", {data.used_bytes / tuned.stream_rate:,.1f} s at the rate measured"
+        return (
+            f"to read in key order, all {size_text(data.used_bytes)} are brought to memory first"
+            f"{time}"
+        )
+    time = ""
+    if tuned.random_rate and tuned.random_bytes:
+        seconds = data.entries * tuned.random_bytes / tuned.random_rate
+        time = f", {seconds:,.0f} s at the rate measured"
+    return (
+        f"memory has no room for all {size_text(data.used_bytes)}, so to read in key order takes "
+        f"a request for each of {count_text(data.entries, 'record')}{time}"
+    )
+
+
 def judge_order(facts: Facts) -> Iterator[Finding]:
-    """Judge how far the order of keys is that of the disk."""
+    """Judge how far the order of keys is that of the disk, and what that costs."""
     ascending, adjacent = facts.sample.ascending, facts.sample.adjacent
     if ascending is None or facts.storage.in_memory:
         return
-    near = "" if adjacent is None else f", {adjacent:.0%} of records right behind the one before"
-    if ascending >= IN_ORDER:
-        yield Finding("order", "good", f"On disk, records lie in the order of their keys{near}.")
-    elif ascending >= OUT_OF_ORDER:
-        yield Finding(
-            "order", "note", f"On disk, records lie roughly in the order of their keys{near}."
-        )
-    else:
-        yield Finding(
-            "order",
-            "note",
-            f"On disk, records lie in another order than that of their keys{near}: to read in key "
-            "order jumps about the file; lmdbio compact makes a copy in order, and "
-            "order='insertion' reads it as it was put, where that is known.",
-        )
+    text = f"On disk, records lie {order_text(ascending, adjacent)}"
+    if ascending >= OUT_OF_ORDER:
+        severity: Severity = "good" if ascending >= IN_ORDER else "note"
+        yield Finding("order", severity, f"{text}.")
+        return
+    room = facts.memory.cached_bytes_max
+    yield Finding(
+        "order",
+        "note" if facts.data.used_bytes <= room else "problem",
+        f"{text}: {out_of_order_text(facts.data, room, facts.tuned)}; lmdbio compact makes a copy "
+        "in order, and order='insertion' reads it as it was put, where that is known.",
+    )
 
 
 def judge_provenance(facts: Facts) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ class Diagnosis:
     """All that follows from facts.
 
     Attributes:
-        findings: in the order in which they are told.
+        findings: in the order in which they are told, problems first.
         limit: a sentence: what limits this data set here.
         command: to be typed next.
         reason: why that one.
@@ -79,7 +79,8 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 def diagnose(facts: Facts) -> Diagnosis:
     """Return what follows from facts."""
-    findings = tuple(finding for rule in _RULES for finding in rule(facts))
+    found = [finding for rule in _RULES for finding in rule(facts)]
+    findings = tuple(sorted(found, key=lambda finding: finding.severity != "problem"))
     command, reason = _next_command(facts)
     return Diagnosis(findings, _limit(facts), command, reason)
 

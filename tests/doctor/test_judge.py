@@ -43,7 +43,7 @@ HEALTHY = Facts(
     uring=True,
     locks=LockFacts(True, True, 1, 0, 0),
     limits=LimitFacts(4096, 8192, None, None, 65530, 8, 8),
-    memory=MemoryFacts(32 * GIB, False, 2 * GIB, 16 * GIB, 16 * GIB),
+    memory=MemoryFacts(32 * GIB, False, 2 * GIB, 16 * GIB, 16 * GIB, 16 * GIB),
     mpi=MpiFacts("4.1", "/usr/bin/mpiexec", "MPICH 4.2"),
     provenance=ProvenanceFacts("good"),
     tuned=TunedFacts("2026-11-27", 2e9, 4e7, 4096),
@@ -67,6 +67,10 @@ def test_a_healthy_data_set_has_good_findings_alone() -> None:
     assert found.command == "lmdbio bench train_lmdb"
 
 
+#: Out of order, and larger than what the page cache keeps.
+CROWDED = replace(
+    changed("sample", ascending=0.5), memory=replace(HEALTHY.memory, cached_bytes_max=GIB)
+)
 #: facts, topic, severity, words of the finding.
 CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("data", file_bytes=9 * GIB), "file", "problem", "It ends 1.0 GiB before"),
@@ -75,6 +79,8 @@ CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("sample", median_bytes=3000), "sizes", "note", "a median of 2.9 KiB"),
     (changed("sample", median_bytes=300, largest_bytes=300), "sizes", "note", "all of 300 bytes"),
     (changed("sample", ascending=0.5, adjacent=0.02), "order", "note", "in another order"),
+    (changed("sample", ascending=0.5), "order", "note", "are brought to memory first, 5."),
+    (CROWDED, "order", "problem", "each of 100,000 records, 10 s at the rate measured"),
     (changed("sample", ascending=0.85), "order", "note", "roughly in the order"),
     (replace(HEALTHY, storage=TMPFS), "storage", "good", "in memory already"),
     (replace(HEALTHY, storage=NFS), "storage", "note", "nfs4 on server:/data, no disk of this"),
@@ -125,6 +131,10 @@ def test_a_fact_leads_to_its_finding(facts: Facts, topic: str, severity: str, wo
     # And the healthy data set has no such one.
     healthy = [one.text for one in diagnose(HEALTHY).findings if one.severity == severity]
     assert not any(words in text for text in healthy)
+
+
+def test_problems_come_first() -> None:
+    assert diagnose(CROWDED).findings[0].topic == "order"
 
 
 @pytest.mark.parametrize(
