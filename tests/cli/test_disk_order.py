@@ -1,4 +1,4 @@
-"""What ``lmdbio info`` and ``lmdbio doctor`` say of the order of records on disk.
+"""The order of records on disk, as ``lmdbio info`` and ``lmdbio doctor`` tell it.
 
 Goal: who has a file that was not written in the order of its keys is told so, with the command
 that mends it. Method: files put in order and in random order, and the copy that compact makes.
