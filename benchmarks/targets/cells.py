@@ -16,14 +16,38 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 #: Of LMDB: large values lie in pages of their own, behind one header.
 PAGE, PAGE_HEADER = 4 * KIB, 16
 
-#: Bytes of a value, by the name of the data set.
-SETS = {"3k": 3072, "110k": 113_011, "192k": 196_608}
-#: Of values in each set.
-SET_BYTES = 2 * GIB
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A data set that is made where it is not there.
+
+    Attributes:
+        record_bytes: of a value.
+        bytes: of all values.
+        order: in which records are put (``lmdbio.bench.datasets.Recipe``).
+        is_converted: it has a provenance file.
+    """
+
+    record_bytes: int
+    bytes: int = 2 * GIB
+    order: str = "key"
+    is_converted: bool = True
+
+
+SETS = {
+    "3k": DataSet(3072),
+    "110k": DataSet(113_011),
+    "192k": DataSet(196_608),
+    # As scripts write them that are not Caffe's.
+    "random": DataSet(3072, 176 * MIB, "random", is_converted=False),
+    "text": DataSet(3072, 176 * MIB, "text", is_converted=False),
+    "small": DataSet(6000, 46 * MIB, is_converted=False),
+}
+LARGE, WILD = ("3k", "110k", "192k"), ("random", "text", "small")
 
 #: The lane of the best plain reader (fio, ior), whose setting a calibration finds.
 PLAIN = "plain"
-GROUPS = ("cold", "model", "capped", "random", "warm", "cpu", "memory")
+GROUPS = ("cold", "wild", "model", "capped", "random", "warm", "cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +121,7 @@ class Cell:
     place: str = "disk"
     warm: bool = False
     batch: int = 256
-    bytes_max: int = SET_BYTES * 2
+    bytes_max: int = 4 * GIB
     transfers: tuple[int, ...] = ()
     plain: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -143,6 +167,34 @@ def cold(dataset: str) -> Cell:
         transfers=(512 * KIB, MIB, 4 * MIB),
         plain=IN_ORDER_PLAIN,
     )
+
+
+def wild_in_order(dataset: str) -> Cell:
+    lanes = (OPEN, RECORDS, READER)
+    words, least = "not below py-lmdb's default", 1.0
+    if SETS[dataset].order == "random":
+        words, least = "1.5 times py-lmdb's default", 1.5
+    return Cell(
+        f"wild, in key order, {dataset}",
+        dataset,
+        "sequential",
+        (LMDB, *lanes),
+        (
+            Rule("wild", words, tuple(lane.name for lane in lanes), (LMDB.name,), least=least),
+        ),
+    )  # fmt: skip
+
+
+def wild_at_random(dataset: str) -> Cell:
+    least = 1.1 if SETS[dataset].bytes < 64 * MIB else 1.3
+    return Cell(
+        f"wild, a shuffled epoch, {dataset}",
+        dataset,
+        "random",
+        (LMDB, READ, BATCHES),
+        (Rule("wild", f"{least:g} times a py-lmdb get loop", AT_RANDOM, (LMDB.name,),
+              least=least),),
+    )  # fmt: skip
 
 
 def model_in_order(dataset: str) -> Cell:
@@ -203,7 +255,7 @@ def capped_strided(dataset: str) -> Cell:
 
 
 def capped_at_random(dataset: str) -> Cell:
-    size = SETS[dataset]
+    size = SETS[dataset].record_bytes
     pages = -(-(size + PAGE_HEADER) // PAGE) * PAGE
     # A record is one request, which the device counts; 110 KB meet that cap long before 300 MiB/s.
     by_requests = CAP_REQUESTS * pages < CAP_BYTES
@@ -224,7 +276,7 @@ def capped_at_random(dataset: str) -> Cell:
 
 
 def at_random(dataset: str) -> Cell:
-    small = SETS[dataset] < 4 * KIB
+    small = SETS[dataset].record_bytes < 4 * KIB
     rules = [
         Rule("random", "0.80 of fio randread of the same size", AT_RANDOM, (PLAIN,), least=0.8),
         Rule("random", "2 times a py-lmdb get loop at its better readahead", AT_RANDOM, EITHER,
@@ -276,7 +328,7 @@ def warm_in_order(dataset: str) -> Cell:
 
 
 def warm_at_random(dataset: str) -> Cell:
-    small = SETS[dataset] < 4 * KIB
+    small = SETS[dataset].record_bytes < 4 * KIB
     bound = 2.0 if small else None
     # The sum over a batch in one call, which a loop of gets cannot have.
     arrays = (ARRAYS,) if small else ()
@@ -306,7 +358,7 @@ def warm_hot(dataset: str) -> Cell:
         (Rule("warm", "get of one hot key: reported", (OPEN.name,), (LMDB.name,),
               quantity="records"),),
         warm=True,
-        bytes_max=(400 if SETS[dataset] < 4 * KIB else 1024) * MIB,
+        bytes_max=(400 if SETS[dataset].record_bytes < 4 * KIB else 1024) * MIB,
     )  # fmt: skip
 
 
@@ -329,16 +381,18 @@ def memory(dataset: str, access: str, budget: int, *, warm: bool = False) -> Cel
 
 
 CELLS = (
-    *map(cold, SETS),
+    *map(cold, LARGE),
+    *map(wild_in_order, WILD),
+    *map(wild_at_random, WILD),
     *map(at_random, ("3k", "110k")),
     *map(warm_in_order, ("3k", "192k")),
     *map(warm_at_random, ("3k", "192k")),
     *map(warm_hot, ("3k", "192k")),
-    *map(model_in_order, SETS),
+    *map(model_in_order, LARGE),
     model_at_random("110k"),
     *map(capped_strided, ("3k", "110k")),
     *map(capped_at_random, ("3k", "110k", "192k")),
-    *(memory(dataset, "sequential", 256 * MIB) for dataset in SETS),
+    *(memory(dataset, "sequential", 256 * MIB) for dataset in LARGE),
     memory("110k", "random", 256 * MIB),
     # Room enough to bring the whole file to memory behind small random reads.
     memory("3k", "random", 3584 * MIB),

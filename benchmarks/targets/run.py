@@ -2,7 +2,8 @@
 
     python -m benchmarks.targets.run --data FOLDER [--only cold,warm] [--rounds 7] [--html FILE]
 
-Makes three data sets in FOLDER (2 GiB of values each) unless they are there, then goes through
+Makes six data sets in FOLDER (three of 2 GiB, and three of up to 240 MiB that lie on disk as those
+of many scripts do) unless they are there, then goes through
 the cells of cells.py: calibrates the plain readers, compares what everybody reads, and alternates
 everybody round by round, each run in processes of its own. The bounds are judged at the end;
 the JSON has every sample.
@@ -26,7 +27,7 @@ from rich.console import Console
 from benchmarks import report as reports
 from benchmarks.command import Failed, Missing, words_of
 from benchmarks.targets import places, show
-from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen
+from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SETS, Cell, Lane, chosen
 from benchmarks.targets.show import Measured, Report
 from lmdbio.bench import datasets, measure, micro, trials
 from lmdbio.bench.datasets import Recipe
@@ -98,18 +99,27 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def recipe(name: str, asked: argparse.Namespace) -> Recipe:
-    return Recipe(f"fixed-{name}", "fixed", scaled(asked, SET_BYTES), record_bytes=SETS[name])
+    wanted = SETS[name]
+    return Recipe(
+        f"fixed-{name}",
+        "fixed",
+        scaled(asked, wanted.bytes),
+        record_bytes=wanted.record_bytes,
+        order=wanted.order,
+    )
 
 
 def prepare(name: str, asked: argparse.Namespace, console: Console) -> Path:
-    """Return the environment of a set, made and converted if it is not there.
+    """Return the environment of a set, made, and converted as it says, if it is not there.
 
     Raises:
         OSError: there is no room.
     """
     if name in asked.environments:
         return Path(asked.environments[name])
-    return datasets.prepare(recipe(name, asked), asked.data, console, converted=True).path
+    return datasets.prepare(
+        recipe(name, asked), asked.data, console, converted=SETS[name].is_converted
+    ).path
 
 
 # --- a cell ---------------------------------------------------------------------------------

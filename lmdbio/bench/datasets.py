@@ -7,7 +7,8 @@ committed every 1,000 puts, in key order. Two sets:
     jpeg    JPEG files (real ones: any decoder opens them), every size different
 
 For figures that are to be compared with other machines' a third kind is plain: ``fixed``, random
-bytes of one size under keys such as ``00000042``.
+bytes of one size under keys such as ``00000042``. It may lie on disk as many sets do that were not
+written by Caffe: put from a shuffled list, or under numbers as text, which LMDB sorts as text.
 
 A set is reused when its manifest fits and its bytes hash to what was written.
 Source: caffe.proto, message Datum; convert_imageset.cpp.
@@ -24,6 +25,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ class Recipe:
         value_bytes_min: records are added until the values together have this size.
         seed: of everything that looks random.
         record_bytes: of a value, for "fixed".
+        order: in which records of "fixed" are put: "key", "random", or "text", which is that of
+            the numbers that are their keys.
     """
 
     name: str
@@ -82,6 +86,12 @@ class Recipe:
     seed: int = 1
     version: int = VERSION
     record_bytes: int = 0
+    order: str = "key"
+
+    @property
+    def fixed_count(self) -> int:
+        """Records of "fixed"."""
+        return -(-self.value_bytes_min // self.record_bytes)
 
 
 CIFAR = Recipe("cifar", "cifar", 504_000_000)
@@ -208,15 +218,21 @@ def jpeg_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
 
 
 def fixed_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
-    """Values of one size, endless: the record's number, then a piece of a pool of random bytes."""
+    """Values of one size: the record's number, then a piece of a pool of random bytes.
+
+    Endless, but in random order.
+    """
     rng = np.random.default_rng(recipe.seed)
     pool = rng.bytes(max(POOL_BYTES, 2 * recipe.record_bytes))
-    index = 0
-    while True:
-        for at in rng.integers(0, len(pool) - recipe.record_bytes, COMMIT_PUTS).tolist():
+    form = b"%d" if recipe.order == "text" else b"%08d"
+    numbers: Iterator[int] = count()
+    if recipe.order == "random":
+        numbers = iter(rng.permutation(recipe.fixed_count).tolist())
+    while numbered := list(islice(numbers, COMMIT_PUTS)):
+        places = rng.integers(0, len(pool) - recipe.record_bytes, len(numbered)).tolist()
+        for index, at in zip(numbered, places, strict=True):
             number = index.to_bytes(8, "little")[: recipe.record_bytes]
-            yield b"%08d" % index, number + pool[at + len(number) : at + recipe.record_bytes]
-            index += 1
+            yield form % index, number + pool[at + len(number) : at + recipe.record_bytes]
 
 
 RECORDS: dict[str, Callable[[Recipe], Iterator[tuple[bytes, bytes]]]] = {
@@ -257,27 +273,33 @@ def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Datas
     for old in (manifest(path), *(path / name for name in FILES)):
         old.unlink(missing_ok=True)
     digested = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    count = value_bytes = 0
+    later: list[tuple[bytes, bytes]] = []  # of records that are not put in key order
+    records = value_bytes = 0
     # sync=False changes when pages reach the disk, not where they lie.
     env = lmdb.open(str(path), map_size=8 * recipe.value_bytes_min + (1 << 30), sync=False)
     with env:
         txn = env.begin(write=True)
         for key, value in RECORDS[recipe.kind](recipe):
             txn.put(key, value)
-            digested.update(digest(key) + digest(value))
-            count += 1
+            if recipe.order == "key":
+                digested.update(digest(key) + digest(value))
+            else:
+                later.append((key, digest(key) + digest(value)))
+            records += 1
             value_bytes += len(value)
             if progress is not None:
                 progress(len(value))
-            if count % COMMIT_PUTS == 0:
+            if records % COMMIT_PUTS == 0:
                 txn.commit()
                 txn = env.begin(write=True)
             if value_bytes >= recipe.value_bytes_min:
                 break
         txn.commit()
         env.sync(True)
+    for _, of_record in sorted(later):
+        digested.update(of_record)
     size = (path / "data.mdb").stat().st_size
-    made = Dataset(recipe, path, count, value_bytes, size, digested.hexdigest())
+    made = Dataset(recipe, path, records, value_bytes, size, digested.hexdigest())
     text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
     manifest(path).write_text(text + "\n", encoding="utf-8")
     return made

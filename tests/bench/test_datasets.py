@@ -17,6 +17,7 @@ import pytest
 
 from lmdbio.bench import datasets
 from lmdbio.bench.datasets import Dataset, Recipe
+from lmdbio.locate.open import open_record_index
 from tests.support.benching import SMALL
 
 
@@ -139,3 +140,20 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
         datasets.ensure(replace(SMALL, value_bytes_min=100_000), tmp_path)
     assert mine.read_text() == "thesis"
     assert sorted(path.name for path in mine.parent.iterdir()) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("order", ["key", "random", "text"])
+def test_a_set_lies_on_disk_in_the_order_in_which_it_was_put(tmp_path: Path, order: str) -> None:
+    recipe = Recipe("fixed", "fixed", 6_000_000, record_bytes=3000, order=order)
+    made, reused = datasets.ensure(recipe, tmp_path)
+    assert (made.count, reused) == (2000, False)
+    assert datasets.ensure(recipe, tmp_path) == (made, True)
+    with open_record_index(made.path) as index:
+        places = index.extents(np.arange(2000, dtype=np.uint64))["offset"]
+    with lmdb.open(str(made.path), readonly=True, lock=False) as env, env.begin() as txn:
+        numbers = [int.from_bytes(value[:8], "little") for _, value in txn.cursor()]
+    by_text = sorted(range(2000), key=str)
+    assert numbers == (by_text if order == "text" else list(range(2000)))
+    ascending = np.mean(np.diff(places.astype(np.int64)) > 0)
+    low, high = {"key": (0.99, 1), "random": (0.4, 0.6), "text": (0.75, 0.95)}[order]
+    assert low <= ascending <= high
