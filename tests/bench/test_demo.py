@@ -328,3 +328,10 @@ def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     )
     assert json.loads((tmp_path / "out" / "demo.json").read_text())["equal"] is True
     assert (tmp_path / "out" / "demo.html").exists()
+
+
+def test_the_readahead_of_the_machine_is_told_with_what_it_does() -> None:
+    assert demo.readahead_notes(None) == []
+    (usual,), (large,) = demo.readahead_notes(128), demo.readahead_notes(8192)
+    assert "128 KiB ahead here: py-lmdb's faults bring no more" in usual
+    assert "8,192 KiB ahead here, more than the usual 128" in large
