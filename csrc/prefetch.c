@@ -27,13 +27,12 @@ typedef struct {
 
 struct lio_prefetch {
     lio_engine *engine;
-    lio_engine
-        *stream; /* with a thread and a descriptor of its own; NULL: not needed yet, or none */
+    lio_engine *stream; /* with a thread and a descriptor of its own; NULL: none yet */
     uint64_t file_end;
     uint64_t piece;    /* 0: a stream */
     uint64_t from, to; /* what was asked for       */
     uint64_t used;     /* of it, by records so far */
-    uint64_t streamed; /* the end of the last request */
+    uint64_t streamed; /* the end of the last request; UINT64_MAX: there was none */
     request requests[TICKETS];
     uint32_t next;      /* the oldest of them                              */
     lio_ticket *strays; /* the hint of the last block; NULL: it had none   */
@@ -66,6 +65,7 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
     s->engine = engine;
     s->file_end = file_end;
     s->piece = piece;
+    s->streamed = UINT64_MAX;
     if (file_end <= sweep_bytes_max && file_end / UNIT_BYTES < SIZE_MAX)
         s->units = calloc((size_t)(file_end / UNIT_BYTES + 1), sizeof *s->units);
     return s;
