@@ -305,7 +305,8 @@ enum { WAY_SHARE = 32 };
  * times the processor's time: the kernel takes small pages from the first one on. */
 void lio_engine_clear_way(lio_engine *engine, uint64_t size)
 {
-    int fd = engine->file.kind->fd(engine->file.source);
+    const lio_file *file = &engine->file;
+    int fd = file->kind->cached != NULL ? -1 : file->kind->fd(file->source); /* joined: several */
     uint64_t cached;
     if (fd >= 0 && size > 0 && lio_cached_bytes(fd, 0, size, &cached) && cached > 0 &&
         cached <= size / WAY_SHARE)

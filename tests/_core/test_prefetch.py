@@ -197,3 +197,12 @@ def test_stray_records_beside_a_stream_are_told_of(large):
 def test_a_stream_of_a_file_without_room_in_the_page_cache_is_none(large):
     prefetch = streaming(large, 2 * FILE_BYTES, sweep_bytes_max=2 * FILE_BYTES - 1)
     assert prefetch.cover(pages(0, 256), block_bytes=BLOCK, ahead=0) is None
+
+
+def test_few_pages_make_way_for_a_stream_and_many_stay(large):
+    large.read(FILE_BYTES, PAGE)
+    large.clear_way(2 * FILE_BYTES)
+    assert cached(large) == 0
+    large.populate(0, FILE_BYTES).wait()
+    large.clear_way(2 * FILE_BYTES)
+    assert cached(large) >= FILE_BYTES
