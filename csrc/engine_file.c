@@ -127,24 +127,18 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
     return code;
 }
 
-/* Nobody looks at the bytes of a read that fills no memory. */
-static bool is_needed(const lio_read *read)
-{
-    return read->needed > 0 && read->into != NULL;
-}
-
 int lio_file_check_size(lio_file file, const lio_read *reads, size_t count, lio_error *error)
 {
     uint64_t end = 0, size;
     int code;
     for (size_t i = 0; i < count; i++)
-        if (is_needed(&reads[i]) && reads[i].offset + reads[i].needed > end)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > end)
             end = reads[i].offset + reads[i].needed;
     if (end == 0)
         return LIO_OK;
     code = file.kind->size(file.source, &size, error);
     for (size_t i = 0; i < count && code == LIO_OK && size < end; i++)
-        if (is_needed(&reads[i]) && reads[i].offset + reads[i].needed > size)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > size)
             code = lio_short_read(&reads[i], size > reads[i].offset ? size - reads[i].offset : 0,
                                   error);
     return code;

@@ -255,7 +255,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
 {
     lio_ticket *ticket;
     lio_queue *queue;
-    uint64_t pieces;
+    uint64_t pieces, size = 0;
     int code;
     if (engine->file.kind->page_cache == NULL)
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine fills no page cache",
@@ -265,6 +265,8 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, piece,
                         "reading ahead of impossible size or place");
     code = lio_queue_of(engine, &queue, error);
+    if (code == LIO_OK && is_stream)
+        code = engine->file.kind->size(engine->file.source, &size, error);
     if (code == LIO_OK)
         code = lio_ticket_make(queue, (size_t)pieces, &ticket, error);
     if (code != LIO_OK)
@@ -272,10 +274,11 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     for (size_t i = 0; i < count; i++)
         for (uint64_t at = 0; at < ranges[i].length; at += piece) {
             uint64_t rest = ranges[i].length - at;
-            uint64_t length = rest < piece ? rest : piece;
-            ticket->reads[ticket->count++] = (lio_read){.offset = ranges[i].offset + at,
-                                                        .length = length,
-                                                        .needed = is_stream ? length : 0};
+            /* What is needed marks a stream; nobody looks at the bytes, and there may be none. */
+            ticket->reads[ticket->count++] = (lio_read){
+                .offset = ranges[i].offset + at,
+                .length = rest < piece ? rest : piece,
+                .needed = is_stream && ranges[i].offset + at < size ? 1 : 0};
             if (rest <= piece)
                 break;
         }

@@ -28,6 +28,7 @@ typedef struct {
 struct lio_prefetch {
     lio_engine *engine;
     lio_engine *stream; /* with a thread and a descriptor of its own; NULL: none yet */
+    bool is_begun;      /* somebody has asked for it */
     uint64_t file_end;
     uint64_t piece;    /* 0: a stream */
     uint64_t from, to; /* what was asked for       */
@@ -141,7 +142,8 @@ static lio_engine *asker(lio_prefetch *s)
 {
     if (s->piece > 0)
         return s->engine;
-    if (s->stream == NULL) {
+    if (!s->is_begun) {
+        s->is_begun = true;
         lio_engine_clear_way(s->engine, s->file_end);
         if (lio_engine_open_again(s->engine, 1, &s->stream, NULL) != LIO_OK)
             s->stream = NULL;

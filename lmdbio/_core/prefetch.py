@@ -16,6 +16,9 @@ from lmdbio._core.status import SLICE_MS
 class Prefetch:
     """Brings a file to the page cache, in its order, before its readers ask.
 
+    Attributes:
+        is_stream: one stream asks for all.
+
     Args:
         engine: goes through the page cache; others need none. Kept alive.
         file_end: nothing is asked for beyond, bytes.
@@ -24,11 +27,12 @@ class Prefetch:
         sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.
     """
 
-    __slots__ = ("_pointer",)
+    __slots__ = ("_pointer", "is_stream")
 
     def __init__(
         self, engine: Engine, file_end: int, *, piece: int, sweep_bytes_max: int = 0
     ) -> None:
+        self.is_stream = piece == 0
         cell = cell_of("lio_prefetch", "prefetch_close", engine.pointer)
         lib.lio_cell_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
         self._pointer: Any = held(cell) if cell[0] else None

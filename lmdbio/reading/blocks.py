@@ -27,8 +27,10 @@ BLOCK_BYTES = 8 << 20
 #: A batch follows another one where their indices are no further off than so many batches: a rank
 #: has every other record, and threads begin batches out of turn.
 NEAR_BATCHES = 8
-#: Bytes that one thread asks the page cache for at once where no disk of this machine is below:
-#: such file systems see single requests, which must come in order (csrc/prefetch.h).
+#: Bytes that one thread asks the page cache for at once where it has no room for the file, so that
+#: no stream does; and where no disk of this machine is below: such file systems see single
+#: requests, which must come in order (csrc/prefetch.h).
+DISK_PIECE_BYTES = 2 << 20
 PIECE_BYTES = 128 << 10
 
 
@@ -76,11 +78,12 @@ class Blocks:
 
     def open_prefetch(self) -> _core.Prefetch:
         """Return what brings the file to the page cache ahead of its readers."""
+        piece = PIECE_BYTES
+        if _core.look_at(self.engine.fd).disk:
+            has_room = self.source.used_bytes <= self.sweep_bytes_max
+            piece = 0 if has_room else DISK_PIECE_BYTES
         return _core.Prefetch(
-            self.engine,
-            self.source.used_bytes,
-            piece=0 if _core.look_at(self.engine.fd).disk else PIECE_BYTES,
-            sweep_bytes_max=self.sweep_bytes_max,
+            self.engine, self.source.used_bytes, piece=piece, sweep_bytes_max=self.sweep_bytes_max
         )
 
     def _begin(self, extents: _core.Extents, prefetch: _core.Prefetch) -> Block | _Direct:
@@ -92,16 +95,23 @@ class Blocks:
         plan = None
         size = int(extents["length"].sum())
         until = prefetch.sweep(extents, block_bytes=max(size, 1))
-        if until is None:
-            ahead = max(2 * size, BLOCK_BYTES)
-            until = prefetch.cover(extents, block_bytes=max(size, 1), ahead=ahead)
+        if until is None and prefetch.is_stream:
+            until = self._cover(extents, size, prefetch)
         if until is not None:
             return _Direct(self, extents, prefetch, until)
         if self.direct_path.engine(max(size, BATCH_BYTES_MIN)) is not None:
             plan = self.plan(extents)
             if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
                 return Block(self, extents, plan)
+        if not prefetch.is_stream:
+            until = self._cover(extents, size, prefetch)
+            if until is not None:
+                return _Direct(self, extents, prefetch, until)
         return Block(self, extents, plan or self.plan(extents))
+
+    @staticmethod
+    def _cover(extents: _core.Extents, size: int, prefetch: _core.Prefetch) -> int | None:
+        return prefetch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES))
 
     def plan(self, extents: _core.Extents) -> _core.Plan:
         """Return the reads of extents, and count the planning."""
@@ -253,6 +263,8 @@ class InOrder:
             if self._prefetch is None:
                 self._prefetch = self._blocks.open_prefetch()
             prefetch = self._prefetch
+            if not prefetch.is_stream:
+                return  # a plan of all its reads is as good
             until = prefetch.sweep(extents, block_bytes=max(size, 1))
             if until is None:
                 until = prefetch.cover(extents, block_bytes=max(size, 1), ahead=BLOCK_BYTES)
