@@ -209,7 +209,7 @@ def test_one_wrong_record_is_noticed(wrong: str, parts, quiet) -> None:
     for _ in range(40):
         reader.turn()
     assert reader.breaches
-    # Where a record is missing, who asks for the last index that there should be gets an IndexError.
+    # Where a record is missing, who asks for the last one that should be there gets an IndexError.
     counted = [breach for breach in reader.breaches if "IndexError" not in breach]
     assert sum(count.wrong for count in reader.counts.values()) >= len(counted) > 0
 
