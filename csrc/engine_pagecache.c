@@ -274,7 +274,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     for (size_t i = 0; i < count; i++)
         for (uint64_t at = 0; at < ranges[i].length; at += piece) {
             uint64_t rest = ranges[i].length - at;
-            /* What is needed marks a stream; nobody looks at the bytes, and there may be none. */
+            /* `needed` marks a stream; nobody looks at the bytes, and there may be none. */
             ticket->reads[ticket->count++] = (lio_read){
                 .offset = ranges[i].offset + at,
                 .length = rest < piece ? rest : piece,
