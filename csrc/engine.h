@@ -170,9 +170,9 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
                       lio_error *error);
 
 /* Starts bringing `count` ranges of bytes (copied) into the page cache, in pieces of at most
- * `piece` bytes; no memory is filled. `is_stream`: they are read in order, by an
- * engine with a depth of 1, and each has ended when it is there; else when the kernel knows of it. LIO_ERR_UNSUPPORTED for
- * engines that go past the page cache. */
+ * `piece` bytes; no memory is filled. `is_stream`: they are read, in order where the engine has a
+ * depth of 1, and each has ended when it is there; else when the kernel knows of it.
+ * LIO_ERR_UNSUPPORTED for engines that go past the page cache. */
 int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
                         bool is_stream, lio_ticket **out, lio_error *error);
 

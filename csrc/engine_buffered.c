@@ -20,9 +20,8 @@
 enum { ASK_FROM_BYTES = 16 << 10 };
 
 /* Bytes that populate() reads at a time where it must read, again and again into the same memory,
- * which thus stays in a core's cache. It begins with a page: copies between addresses whose lower bits
- * are nearly the same take a processor ten times as long. */
-enum { POPULATE_BYTES = 4 << 20, SCRATCH_BYTES = 16 << 10, SCRATCH_ALIGNMENT = 4 << 10 };
+ * which thus stays in a core's cache. */
+enum { POPULATE_BYTES = 4 << 20, SCRATCH_BYTES = 16 << 10 };
 
 /* Whether a read that would have waited has begun to fetch its bytes, as Linux does since 5.9:
  * pages on their way count as cached. Seen once, it is believed. */
@@ -76,7 +75,7 @@ lio_cached lio_buffered_try(lio_buffered *known, int fd, const lio_read *read,
 static int populate_by_reading(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
                                bool is_stream, lio_error *error)
 {
-    _Alignas(SCRATCH_ALIGNMENT) uint8_t scratch[SCRATCH_BYTES];
+    uint8_t scratch[SCRATCH_BYTES];
     struct iovec again[POPULATE_BYTES / SCRATCH_BYTES];
     uint64_t cached;
     ssize_t got = 0;

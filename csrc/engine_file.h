@@ -47,8 +47,7 @@ typedef struct {
     /* Has the processor bring the first ones of these bytes nearer, as far as they can be copied out of
      * a mapping. */
     void (*approach)(lio_source *source, uint64_t offset, uint64_t length);
-    /* Asks the kernel to bring the bytes into the page cache. `is_stream`: by reading
-     * them. */
+    /* Asks the kernel to bring the bytes into the page cache. `is_stream`: by reading them. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
                     lio_error *error);
     /* See lio_engine_map_cached. */

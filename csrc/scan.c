@@ -48,7 +48,7 @@ struct lio_scan {
     bool is_in_place; /* the last piece was left in a mapping: each value is copied once */
     lio_prefetch *prefetch; /* NULL: none */
     uint32_t current, begun;
-    uint32_t through_cache; /* see advise() */
+    uint32_t through_cache; /* see submit() */
     uint64_t records;       /* of all blocks that were current */
     lio_spot tail;          /* of the last record of the block before */
     bool between;           /* that one is handed out, and none has become current since */

@@ -22,9 +22,9 @@ class DataSet:
     """A data set that is made where it is not there.
 
     Attributes:
-        record_bytes: of a value.
-        bytes: of all values.
-        order: in which records are put (``lmdbio.bench.datasets.Recipe``).
+        record_bytes: bytes of a value.
+        bytes: bytes of all values.
+        order: the order in which records are put (``lmdbio.bench.datasets.Recipe``).
         is_converted: it has a provenance file.
     """
 

@@ -76,8 +76,8 @@ class Recipe:
         value_bytes_min: records are added until the values together have this size.
         seed: of everything that looks random.
         record_bytes: of a value, for "fixed".
-        order: in which records of "fixed" are put: "key", "random", or "text", which is that of
-            the numbers that are their keys.
+        order: the order in which records of "fixed" are put: "key", "random", or "text", the
+            order of the numbers that are their keys.
     """
 
     name: str

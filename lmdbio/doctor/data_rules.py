@@ -98,7 +98,7 @@ def out_of_order_text(data: DataFacts, room_bytes: int, tuned: TunedFacts) -> st
     """Say what to read in key order costs where records lie in another order.
 
     Args:
-        room_bytes: that the page cache has for a file.
+        room_bytes: the bytes of a file for which the page cache has room.
     """
     if data.used_bytes <= room_bytes:
         time = ""

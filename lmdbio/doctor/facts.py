@@ -119,7 +119,7 @@ class MemoryFacts:
         available_bytes: that this process can still get.
         is_grouped: its control group, not the machine, is what bounds that.
         budget_bytes: that a Records or a Reader takes unless told otherwise.
-        cached_bytes_max: of the largest file that the page cache is asked to keep whole.
+        cached_bytes_max: bytes of the largest file that the page cache is asked to keep whole.
         shm_bytes, shm_free_bytes: of /dev/shm, where ranks share windows.
     """
 

@@ -48,7 +48,7 @@ class Diagnosis:
     """All that follows from facts.
 
     Attributes:
-        findings: in the order in which they are told, problems first.
+        findings: all findings in the order in which they are told, problems first.
         limit: a sentence: what limits this data set here.
         command: to be typed next.
         reason: why that one.

@@ -35,7 +35,7 @@ def look_at_order(glance: Glance, keys: Iterable[bytes] | None = None) -> DiskOr
     """Look over the file, and from one record to the next.
 
     Args:
-        glance: of a database.
+        glance: the database that is looked at.
         keys: of records spread over it, in order; None: it finds some.
 
     Raises:

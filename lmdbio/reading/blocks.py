@@ -252,14 +252,16 @@ class InOrder:
         """Have a batch come to the page cache, and what follows, where it follows others."""
         if not len(wanted):
             return
-        size = int(extents["length"].sum())
         low, high, near = int(wanted.min()), int(wanted.max()), NEAR_BATCHES * len(wanted)
         with self._guard:
             follows = high - low <= near and abs(low - self._next) <= near
             self._next, self._seen = high + 1, self._seen + 1 if follows else 0
-            if self._seen < 2 or size >= BATCH_BYTES_MIN:
+            if self._seen < 2:
                 self._close()
                 return
+            size = int(extents["length"].sum())
+            if size >= BATCH_BYTES_MIN:
+                return  # large batches may go past the page cache
             if self._prefetch is None:
                 self._prefetch = self._blocks.open_prefetch()
             prefetch = self._prefetch
