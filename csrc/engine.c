@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "storage.h"
 #include "engine_joined.h"
 #include "engine_pagecache.h"
 #include "engine_queue.h"
@@ -142,6 +143,12 @@ bool lio_engine_keeps_state(const lio_engine *engine)
 int lio_engine_fd(const lio_engine *engine)
 {
     return engine->file.kind->fd(engine->file.source);
+}
+
+bool lio_engine_seeks(const lio_engine *engine)
+{
+    int fd = lio_engine_fd(engine);
+    return fd >= 0 && lio_storage_seeks(fd);
 }
 
 uint64_t lio_engine_device(const lio_engine *engine)

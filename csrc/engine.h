@@ -118,6 +118,9 @@ int lio_engine_fd(const lio_engine *engine);
  * 32 bits each. 0: not known; a pread engine looks. */
 uint64_t lio_engine_device(const lio_engine *engine);
 
+/* See lio_storage_seeks. */
+bool lio_engine_seeks(const lio_engine *engine);
+
 /* The mapping of an mmap engine (borrowed until close), and how much of the file it holds: what
  * there was at open. NULL, 0: of an empty file, and for other kinds. */
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
@@ -133,6 +136,9 @@ const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
  * for memory. */
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error);
+
+/* These bytes were brought there by another engine: what is not believed to be there, is asked for anew. */
+void lio_engine_forget_missing(lio_engine *engine, lio_extent range);
 
 /* Whether a byte can be read without waiting: what is on its way is in the page cache, too. */
 bool lio_engine_has_come(lio_engine *engine, uint64_t offset);

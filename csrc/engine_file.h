@@ -50,6 +50,8 @@ typedef struct {
     /* Asks the kernel to bring the bytes into the page cache. `is_stream`: by reading them. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
                     lio_error *error);
+    /* Tells that these bytes have come to the page cache. NULL: the kind finds out. */
+    void (*forget_missing)(lio_source *source, uint64_t offset, uint64_t length);
     /* See lio_engine_map_cached. */
     const char *(*map_cached)(lio_source *source, uint64_t bytes_max);
 } lio_page_cache;

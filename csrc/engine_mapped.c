@@ -445,6 +445,18 @@ bool lio_mapped_holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uin
     return holds(m, named(m, file), offset, length, &believed);
 }
 
+void lio_mapped_forget_missing(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    if (length == 0 || !lio_fits(offset, length, m->whole.size))
+        return;
+    for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
+         piece++) {
+        uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
+        if (!(seen & THERE)) /* else another thread may have looked by now, which is as good */
+            (void)atomic_compare_exchange_strong(&m->seen->pieces[piece], &seen, seen % SECOND);
+    }
+}
+
 /* Facts about the piece that a window is of. */
 static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 {

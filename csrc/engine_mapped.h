@@ -67,6 +67,9 @@ lio_mapped *lio_mapped_reserve(uint64_t size, uint64_t bytes_max, lio_mapped_ask
 
 void lio_mapped_close(lio_mapped *mapped);
 
+/* Somebody has brought these bytes to the page cache: what was said to be missing is asked for again. */
+void lio_mapped_forget_missing(lio_mapped *mapped, uint64_t offset, uint64_t length);
+
 /* Whether lio_mapped_copy would most likely do. */
 bool lio_mapped_holds(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset, uint64_t length);
 

@@ -163,6 +163,13 @@ static int populate(lio_source *source, uint64_t offset, uint64_t length, bool i
     return lio_buffered_populate(&source->known, source->fd, offset, length, is_stream, error);
 }
 
+static void forget_missing(lio_source *source, uint64_t offset, uint64_t length)
+{
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    if (mapped != NULL)
+        lio_mapped_forget_missing(mapped, offset, length);
+}
+
 static int source_size(lio_source *source, uint64_t *size, lio_error *error)
 {
     return lio_file_size(source->fd, size, error);
@@ -193,6 +200,7 @@ static const lio_page_cache page_cache = {
     .fault_count = fault_count,
     .approach = approach,
     .populate = populate,
+    .forget_missing = forget_missing,
     .map_cached = map_cached,
 };
 

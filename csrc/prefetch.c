@@ -10,13 +10,16 @@ enum {
     AHEAD_MAX = 32 << 20,        /* bytes that may turn out to be of no use                   */
     SMALL_BYTES = 64 << 20,      /* such a file is there before one could say if it pays      */
     SCATTERED_BYTES = 128 << 10, /* of a sweep: what a record costs that lies by itself       */
-    SWEEP_PART = 32,             /* records that have cost this part of a sweep begin it      */
+    SWEEP_PART = 32,             /* records that have cost this part of a sweep begin it,     */
+    SOON_BYTES = 256 << 20,      /* and of a file up to this size, which takes a moment,      */
+    SOON_PART = 128,             /* this part                                                 */
     STEP_BYTES = 4 << 20,        /* of a stream, in one ticket                                */
     AHEAD_MIN = 8 << 20,         /* of a stream                                               */
     ROUND_BYTES = 2 << 20,       /* a stream begins and ends with a multiple of this          */
     HINT_GAP_BYTES = 32 << 10,   /* not needed between records that one hint tells of         */
     HINT_BYTES_MAX = 2 << 20,    /* one thread brings this much at a time                     */
-    UNIT_BYTES = 256 << 10       /* a sweep passes by units of which half have come already   */
+    UNIT_BYTES = 256 << 10,      /* a sweep passes by units of which half have come already   */
+    LANES = 2                    /* parts of a large file that are swept side by side         */
 };
 
 /* A part of the file that was asked for. */
@@ -25,15 +28,22 @@ typedef struct {
     lio_extent range;
 } request;
 
+/* A part of the file that one stream reads. */
+typedef struct {
+    lio_engine *engine; /* with a thread and a descriptor of its own; NULL: none yet */
+    bool is_begun;      /* somebody has asked for it */
+    uint64_t streamed;  /* the end of its last request; UINT64_MAX: there was none */
+    uint64_t swept;     /* of the file that a sweep has asked for, or passed by */
+    uint64_t end;       /* of its part in a sweep */
+} lane;
+
 struct lio_prefetch {
     lio_engine *engine;
-    lio_engine *stream; /* with a thread and a descriptor of its own; NULL: none yet */
-    bool is_begun;      /* somebody has asked for it */
+    lane lanes[LANES]; /* without a sweep, the first of them */
     uint64_t file_end;
     uint64_t piece;    /* 0: a stream */
     uint64_t from, to; /* what was asked for       */
     uint64_t used;     /* of it, by records so far */
-    uint64_t streamed; /* the end of the last request; UINT64_MAX: there was none */
     request requests[TICKETS];
     uint32_t next;      /* the oldest of them                              */
     lio_ticket *strays; /* the hint of the last block; NULL: it had none   */
@@ -41,9 +51,19 @@ struct lio_prefetch {
     uint64_t scattered; /* what such records cost so far                   */
     uint64_t dense;     /* bytes of others                                 */
     uint32_t *units;    /* the same of each unit; NULL: there is no sweep  */
-    uint64_t swept;     /* of the file that a sweep has asked for, or passed by */
-    bool sweeps;
+    size_t sweeping;    /* lanes of the sweep; 0: it has not begun         */
 };
+
+/* The cost of reading some records where they lie: that of the jumps between them. */
+static uint64_t cost_of(const lio_extent *records, size_t count)
+{
+    uint64_t jumps = 1;
+    for (size_t i = 1; i < count; i++) {
+        uint64_t a = records[i - 1].offset, b = records[i].offset;
+        jumps += (a < b ? b - a : a - b) > SCATTERED_BYTES;
+    }
+    return jumps * SCATTERED_BYTES;
+}
 
 /* Where most of some records lie. */
 typedef struct {
@@ -66,7 +86,8 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
     s->engine = engine;
     s->file_end = file_end;
     s->piece = piece;
-    s->streamed = UINT64_MAX;
+    for (size_t i = 0; i < LANES; i++)
+        s->lanes[i].streamed = UINT64_MAX;
     if (file_end <= sweep_bytes_max && file_end / UNIT_BYTES < SIZE_MAX)
         s->units = calloc((size_t)(file_end / UNIT_BYTES + 1), sizeof *s->units);
     return s;
@@ -79,7 +100,8 @@ void lio_prefetch_close(lio_prefetch *s)
     for (size_t i = 0; i < TICKETS; i++)
         lio_ticket_free(s->requests[i].ticket);
     lio_ticket_free(s->strays);
-    lio_engine_close(s->stream);
+    for (size_t i = 0; i < LANES; i++)
+        lio_engine_close(s->lanes[i].engine);
     free(s->units);
     free(s);
 }
@@ -134,29 +156,31 @@ static int end_request(lio_prefetch *s, request *r, int timeout_ms)
     if (lio_engine_cached(s->engine, r->range.offset, r->range.length, &cached, NULL) == LIO_OK &&
         cached == 0)
         s->useless = true;
+    lio_engine_forget_missing(s->engine, r->range);
     return LIO_OK;
 }
 
 /* The engine that asks. A stream of what has hardly come yet gets its way cleared. */
-static lio_engine *asker(lio_prefetch *s)
+static lio_engine *asker(lio_prefetch *s, lane *l)
 {
     if (s->piece > 0)
         return s->engine;
-    if (!s->is_begun) {
-        s->is_begun = true;
-        lio_engine_clear_way(s->engine, s->file_end);
-        if (lio_engine_open_again(s->engine, 1, &s->stream, NULL) != LIO_OK)
-            s->stream = NULL;
+    if (!l->is_begun) {
+        l->is_begun = true;
+        if (l == &s->lanes[0])
+            lio_engine_clear_way(s->engine, s->file_end);
+        if (lio_engine_open_again(s->engine, 1, &l->engine, NULL) != LIO_OK)
+            l->engine = NULL;
     }
-    return s->stream != NULL ? s->stream : s->engine;
+    return l->engine != NULL ? l->engine : s->engine;
 }
 
 /* Whether a part of the file need not be asked for. A stream goes on through what is there: it was the
  * kernel that read ahead for it. It takes over what is on its way, but not there. */
-static bool is_there(const lio_prefetch *s, lio_extent range)
+static bool is_there(const lio_prefetch *s, const lane *l, lio_extent range)
 {
     uint64_t cached;
-    if (s->piece == 0 && range.offset == s->streamed)
+    if (s->piece == 0 && range.offset == l->streamed)
         return false;
     return lio_engine_cached(s->engine, range.offset, range.length, &cached, NULL) == LIO_OK &&
            cached >= range.length &&
@@ -164,18 +188,18 @@ static bool is_there(const lio_prefetch *s, lio_extent range)
 }
 
 /* Asks for a part of the file; false: enough has been asked for that has not come yet. */
-static bool ask(lio_prefetch *s, lio_extent range)
+static bool ask(lio_prefetch *s, lane *l, lio_extent range)
 {
     request *r = &s->requests[s->next];
-    if (range.length == 0 || is_there(s, range))
+    if (range.length == 0 || is_there(s, l, range))
         return true;
     if (s->useless || end_request(s, r, 0) == LIO_PENDING)
         return false;
-    if (lio_engine_populate(asker(s), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
+    if (lio_engine_populate(asker(s, l), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
                             s->piece == 0, &r->ticket, NULL) != LIO_OK)
         s->useless = true; /* the reads that follow tell why */
     r->range = range;
-    s->streamed = range.offset + range.length;
+    l->streamed = range.offset + range.length;
     s->next = (s->next + 1) % TICKETS;
     return !s->useless;
 }
@@ -185,7 +209,7 @@ static void extend(lio_prefetch *s, uint64_t goal)
 {
     while (s->to < goal) {
         lio_extent range = {s->to, goal - s->to < STEP_BYTES ? goal - s->to : STEP_BYTES};
-        if (!ask(s, range))
+        if (!ask(s, &s->lanes[0], range))
             break;
         s->to += range.length;
     }
@@ -196,27 +220,48 @@ static bool has_come(const lio_prefetch *s, uint64_t at)
     return s->units[at / UNIT_BYTES] >= UNIT_BYTES / 2;
 }
 
-/* The next part of the file that is to be swept, and passes by what has come. */
-static lio_extent next_step(lio_prefetch *s)
+/* The next part of the file that a lane is to sweep, which passes by what has come. */
+static lio_extent next_step(const lio_prefetch *s, lane *l)
 {
     uint64_t end;
-    while (s->swept < s->file_end && has_come(s, s->swept))
-        s->swept += UNIT_BYTES;
-    end = s->swept;
-    while (end < s->file_end && end - s->swept < STEP_BYTES && !has_come(s, end))
+    while (l->swept < l->end && has_come(s, l->swept))
+        l->swept += UNIT_BYTES;
+    l->swept = l->swept < l->end ? l->swept : l->end;
+    end = l->swept;
+    while (end < l->end && end - l->swept < STEP_BYTES && !has_come(s, end))
         end += UNIT_BYTES;
-    end = end < s->file_end ? end : s->file_end;
-    return (lio_extent){s->swept, s->swept < end ? end - s->swept : 0};
+    end = end < l->end ? end : l->end;
+    return (lio_extent){l->swept, end - l->swept};
 }
 
+/* All lanes in turns. */
 static void go_on(lio_prefetch *s)
 {
-    while (s->swept < s->file_end) {
-        lio_extent step = next_step(s);
-        if (!ask(s, step))
-            break;
-        s->swept += step.length;
+    for (bool asks = true; asks;) {
+        asks = false;
+        for (size_t i = 0; i < s->sweeping; i++) {
+            lane *l = &s->lanes[i];
+            lio_extent step = next_step(s, l);
+            if (step.length == 0)
+                continue;
+            if (!ask(s, l, step))
+                return;
+            l->swept += step.length;
+            asks = true;
+        }
     }
+}
+
+/* How many bytes of the first `until` of the file a sweep has not asked for. */
+static uint64_t left_to_ask(const lio_prefetch *s, uint64_t until)
+{
+    uint64_t left = 0;
+    for (size_t i = 0; i < s->sweeping; i++) {
+        const lane *l = &s->lanes[i];
+        uint64_t end = until < l->end ? until : l->end;
+        left += l->swept < end ? end - l->swept : 0;
+    }
+    return left;
 }
 
 /* Notes records that lie dense. */
@@ -231,34 +276,64 @@ static void note_dense(lio_prefetch *s, const lio_extent *records, size_t count)
     }
 }
 
-static void begin_sweep(lio_prefetch *s)
+/* `is_awaited`: readers wait for all of it, so that the parts of it may come side by side. */
+static void begin_sweep(lio_prefetch *s, bool is_awaited)
 {
-    uint64_t cached;
+    uint64_t cached, begin = 0, part;
     bool is_there = lio_engine_cached(s->engine, 0, s->file_end, &cached, NULL) == LIO_OK &&
                     cached >= s->file_end;
-    s->sweeps = true;
-    s->swept = is_there ? s->file_end : 0;
+    s->sweeping = is_awaited && s->piece == 0 && s->file_end > SMALL_BYTES &&
+                          !lio_engine_seeks(s->engine)
+                      ? LANES
+                      : 1;
+    part = lio_round_up(s->file_end / s->sweeping, STEP_BYTES);
+    for (size_t i = 0; i < s->sweeping; i++) {
+        lane *l = &s->lanes[i];
+        l->swept = begin;
+        l->end = i + 1 < s->sweeping && part < s->file_end - begin ? begin + part : s->file_end;
+        begin = l->end;
+        if (is_there)
+            l->swept = l->end;
+    }
 }
 
 bool lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
                         uint64_t block_bytes, uint64_t *until)
 {
+    uint64_t part;
     bool is_scattered;
     place at;
     if (s == NULL || s->useless || s->units == NULL || count == 0)
         return false;
     is_scattered = !find_most(records, count, 2 * block_bytes, &at);
-    s->scattered += (is_scattered ? count : count - at.records) * SCATTERED_BYTES;
-    if (!is_scattered && !s->sweeps)
+    part = is_scattered && s->file_end <= SOON_BYTES ? SOON_PART : SWEEP_PART;
+    s->scattered += is_scattered ? cost_of(records, count)
+                                 : (count - at.records) * SCATTERED_BYTES;
+    if (!is_scattered && s->sweeping == 0)
         note_dense(s, records, count);
-    if (!s->sweeps && ((is_scattered && s->file_end <= SMALL_BYTES) ||
-                       s->scattered + s->dense / SWEEP_PART >= s->file_end / SWEEP_PART))
-        begin_sweep(s);
-    if (!s->sweeps)
+    if (s->sweeping == 0 && ((is_scattered && s->file_end <= SMALL_BYTES) ||
+                             s->scattered + s->dense / part >= s->file_end / part))
+        begin_sweep(s, is_scattered);
+    if (s->sweeping == 0)
         return false;
     go_on(s);
     *until = is_scattered ? s->file_end : at.high;
     return true;
+}
+
+uint64_t lio_prefetch_sweep_all(lio_prefetch *s)
+{
+    uint64_t left;
+    if (s == NULL || s->units == NULL)
+        return UINT64_MAX;
+    if (s->sweeping == 0)
+        begin_sweep(s, true);
+    go_on(s);
+    left = left_to_ask(s, s->file_end);
+    for (size_t i = 0; i < TICKETS; i++)
+        if (end_request(s, &s->requests[i], 0) == LIO_PENDING)
+            left += s->requests[i].range.length;
+    return s->useless ? UINT64_MAX : left;
 }
 
 lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count)
@@ -326,15 +401,14 @@ int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
         return LIO_OK;
     for (bool waits = true; waits && !s->useless;) {
         waits = false;
-        if (s->sweeps)
-            go_on(s);
+        go_on(s);
         for (size_t i = 0; i < TICKETS; i++) {
             request *r = &s->requests[(s->next + i) % TICKETS];
-            if (r->ticket == NULL || r->range.offset >= until)
+            if (r->ticket == NULL || (r->range.offset >= until && left_to_ask(s, until) == 0))
                 continue;
             if (end_request(s, r, timeout_ms) == LIO_PENDING)
                 return LIO_PENDING;
-            waits = s->sweeps; /* that made room for the next one */
+            waits = s->sweeping > 0; /* that made room for the next one */
         }
     }
     return LIO_OK;

@@ -42,6 +42,10 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
 bool lio_prefetch_sweep(lio_prefetch *prefetch, const lio_extent *records, size_t count,
                         uint64_t block_bytes, uint64_t *until);
 
+/* Sweeps the file whatever its readers want, or goes on with that. How many bytes of it have not come yet;
+ * UINT64_MAX: that is of no use here, or it is NULL. */
+uint64_t lio_prefetch_sweep_all(lio_prefetch *prefetch);
+
 /* The same for a file that is not: has it brought there around the records, and up to `ahead` bytes
  * beyond. False: they do not lie dense, so that is of no use for them, or it is NULL. */
 bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,

@@ -27,6 +27,10 @@ void lio_storage_look(int fd, lio_storage *out);
 /* The same but `mount_id`, `direct_known` and `direct_alignment`, which take a call of the kernel more. */
 void lio_storage_glance(int fd, lio_storage *out);
 
+/* Whether two streams of the file would have a disk move its heads all the time: it has some, as far as
+ * the kernel says, which does not read far ahead. */
+bool lio_storage_seeks(int fd);
+
 /* Gives a range of a file back to the file system: it reads as zeros from then on, and the file is as
  * long as it was. Returns 0, or errno. */
 int lio_storage_release(int fd, uint64_t offset, uint64_t length);

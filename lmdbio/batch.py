@@ -219,12 +219,14 @@ class Batch:
         return self._view()[start : start + int(self._lengths[i])]
 
     def __iter__(self) -> Iterator[memoryview]:
+        places = zip(self._offsets.tolist(), self._lengths.tolist(), strict=True)
         if not self._private:
             # A view that the loop held between two records would pin the slot.
-            yield from map(self.__getitem__, range(len(self)))
+            for start, length in places:
+                yield self._view()[start : start + length]
             return
         view = self._view()
-        for start, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
+        for start, length in places:
             yield view[start : start + length]
 
     def array(

@@ -22,6 +22,7 @@ import pytest
 from lmdbio import _core
 from lmdbio.dropin import known
 from lmdbio.errors import IncompatibleError
+from lmdbio.reading import file_cache
 from lmdbio.records import routes
 
 # A process that a shell starts in the background is deaf to Ctrl-C, and so are its children,
@@ -86,6 +87,12 @@ def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan every batch, also where the page cache holds all of it."""
     monkeypatch.setattr(routes, "GATHER_BYTES_MAX", -1)
+
+
+@pytest.fixture
+def off_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have file caches take files for those of a network, which they bring to memory."""
+    monkeypatch.setattr(file_cache, "is_on_disk", lambda engine: False)
 
 
 @pytest.fixture(params=["gathered", "planned"])

@@ -12,6 +12,9 @@ from lmdbio._core.engine import Engine
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import SLICE_MS
 
+#: The C function's answer where a sweep is of no use.
+NOTHING_STAYS = 2**64 - 1
+
 
 class Prefetch:
     """Brings a file to the page cache, in its order, before its readers ask.
@@ -26,6 +29,9 @@ class Prefetch:
             a disk.
         sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.
     """
+
+    #: Bytes of a step of a sweep, and those that it asks for at a time (csrc/prefetch.c).
+    STEP_BYTES, ASKED_BYTES = 4 << 20, 64 << 20
 
     __slots__ = ("_pointer", "is_stream")
 
@@ -51,6 +57,17 @@ class Prefetch:
             pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, until
         )
         return int(until[0]) if is_swept else None
+
+    def sweep_all(self) -> int | None:
+        """Bring the whole file there, or go on with that.
+
+        Returns:
+            How many bytes have not come yet. None: nothing stays in a page cache here.
+        """
+        if self._pointer is None:
+            return None
+        left = int(lib.lio_prefetch_sweep_all(self._pointer))
+        return None if left == NOTHING_STAYS else left
 
     def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> int | None:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.

@@ -4,37 +4,34 @@ Random reads build up credit for a stream that reads the whole file. A request f
 takes as long as reading ``gap_bytes_max`` more in a stream would. ``credit`` adds up what
 requests cost beyond the bytes that they bring. As long as that sum is less than a third of what
 the whole stream would cost, there is no stream, and a caller that reads a few batches gets these
-at the disk's full speed. From then on each request adds a multiple of its cost
-(PREFETCH_BUDGET_FACTOR): a caller that reads all records gets the file at the speed of a stream.
-Large records come at that speed anyway and add nothing. A record that the page cache serves costs
-a copy, and adds its bytes; the stream that would save the copies begins when they have cost as
-much.
+at the disk's full speed. Large records come at that speed anyway and add nothing. A small file is
+there before one could say whether it pays, so its first batch brings all of it. A caller that says
+beforehand how many records it will read (``expect``) has its credit at once.
 
-A caller that says beforehand how many records it will read (``expect``) has that credit at once.
+The stream runs while records are read the usual way. Callers wait for its end alone, once that is
+near, since single requests in between would slow it down. Where the bytes go:
 
-The stream runs while records are read the usual way. Callers wait for its end alone, once the
-credit covers all of it, since single requests in between would slow it down. Where the bytes go:
-
-    memory       the file fits the memory budget: once all of it is there, the cache lends records
+    page cache   the file is on a disk of this machine, and fits half of the memory that is
+                 available: records are copied out of a mapping then, as py-lmdb's are. Other file
+                 systems, too, where the file exceeds the budget
+    memory       it fits the memory budget: once all of it is there, the cache lends records
                  without a copy, a request or a system call
     mapping      the engine is "mmap", and the page cache has nearly all of the file already
-    page cache   the file exceeds the budget, but fits half of the memory that is available:
-                 requests then find records in the page cache
     nowhere      the file is larger than that
 
-The cache is filled once, before it lends the first record, and never written again. A stream that
-fails ends, and records are read as without one: whether a record can be read does not depend on
-the rest of the file.
+Memory is filled once, before it lends the first record, and never written again. Pages that the
+kernel drops are requested again, and a new stream begins when that has cost as much.
+A stream that fails ends, and records are read as without one: whether a record can be read does
+not depend on the rest of the file.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -54,25 +51,19 @@ STEPS = 3
 #: Requests in flight, on threads of their own: single records must not queue behind them. They
 #: go through the page cache, so that the next process finds the file there.
 DEPTH, REQUEST_BYTES = 8, 1 << 20
-#: A disk of this machine is read by two streams, for which the kernel reads ahead in large pages;
-#: with cores to spare by some more, since to copy takes longer than a fast disk does. The copy has
-#: small pages: huge ones took 4 s for 645 MiB, and small ones 1.5, on a virtual machine whose
-#: host takes free memory back, for they are made of memory that nobody has used of late.
-DISK_REQUEST_BYTES = 4 << 20
-DISK_STREAMS_MAX = 4
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
 #: of a file pays for all of it once the stream has begun.
 PREFETCH_BUDGET_FACTOR = 4
 #: The stream begins when requests have cost one in so many of its bytes: when one in fifty of such
 #: records was read, which are few enough to be read again with the rest (lio_engine_clear_way).
-REQUESTS_SHARE = 3
+REQUESTS_SHARE = 5
+#: A file up to this size takes a tenth of a second, and a stream of it begins sooner. It is waited
+#: for, as others are whose pace is known.
+SMALL_BYTES, SMALL_REQUESTS_SHARE = 64 << 20, 16
+AWAITED_BYTES = 256 << 20
 #: Callers wait for the end of the stream when it is no further off than this; the longer time,
 #: where they said beforehand what they will read: single requests meanwhile would slow it down.
 WAIT_SECONDS_MAX, EXPECTED_WAIT_SECONDS_MAX = 1.0, 4.0
-
-
-def _disk_streams() -> int:
-    return max(2, min(DISK_STREAMS_MAX, len(os.sched_getaffinity(0)) // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +80,167 @@ class Lent:
     keep: object
 
 
+def is_on_disk(engine: _core.Engine) -> bool:
+    """Return whether a disk of this machine is under the file."""
+    return engine.kind == "pread" and _core.look_at(engine.fd).disk
+
+
+class _Stream(Protocol):
+    """A file on its way to one place."""
+
+    def go_on(self, credit: int) -> int | None:
+        """Ask for what is paid for, and never wait.
+
+        Args:
+            credit: bytes that are paid for now, beside those of before.
+
+        Returns:
+            How many bytes of the file have not come yet; None: none ever stays.
+
+        Raises:
+            OSError, MemoryError, Error: it cannot be brought there.
+        """
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether the credit so far covers all of the file."""
+
+    def wait(self) -> None:
+        """Wait a moment for what was asked for."""
+
+    def after_fork(self) -> None:
+        """Begin anew: the reads under way were the parent's."""
+
+    def counts(self) -> _core.EngineCounts:
+        """Return the requests and bytes; also after ``close``."""
+
+    def close(self) -> None:
+        """End what is under way. May be called twice."""
+
+
+class _ToPageCache:
+    """The stream to the page cache, in the file's order.
+
+    It begins with a gift of ``AWAITED_BYTES``, so that smaller files come in one go.
+    """
+
+    def __init__(self, engine: _core.Engine, size: int) -> None:
+        self._given, self._size = engine, size
+        self._prefetch: _core.Prefetch | None = None
+        self._credited = AWAITED_BYTES
+        self._come = self._come_before = 0
+
+    @property
+    def is_paid(self) -> bool:
+        return self._credited >= self._size
+
+    def go_on(self, credit: int) -> int | None:
+        self._credited += credit
+        if self._credited < min(self._size, self._come + _core.Prefetch.ASKED_BYTES):
+            return self._size - self._come
+        if self._prefetch is None:
+            engine, piece = self._given, 0
+            if not is_on_disk(engine):
+                engine, piece = engine.again("pread", DEPTH), REQUEST_BYTES
+            self._prefetch = _core.Prefetch(
+                engine, self._size, piece=piece, sweep_bytes_max=self._size
+            )
+        left = self._prefetch.sweep_all()
+        self._come = self._size - (self._size if left is None else left)
+        return left
+
+    def wait(self) -> None:
+        if self._prefetch is not None:
+            self._prefetch.poll(self._size, _core.SLICE_MS)
+
+    def after_fork(self) -> None:
+        self._prefetch = None
+
+    def counts(self) -> _core.EngineCounts:
+        come = self._come_before + self._come
+        return _core.EngineCounts(requests=-(-come // _core.Prefetch.STEP_BYTES), bytes=come)
+
+    def close(self) -> None:
+        self._prefetch, self._credited = None, AWAITED_BYTES
+        self._come_before, self._come = self._come_before + self._come, 0
+
+
+class _ToMemory:
+    """The stream to memory of this process, as far as it is paid for.
+
+    Attributes:
+        address: of the memory.
+        keep: its owner; None: nothing was asked for yet.
+    """
+
+    def __init__(self, engine: _core.Engine, size: int) -> None:
+        self._given, self._size = engine, size
+        self._engine: _core.Engine | None = None
+        #: Requests, and where in the file they end; without gaps from ``_done`` on.
+        self._under_way: list[tuple[_core.Ticket, int]] = []
+        self._done = self._credited = 0
+        self.address = 0
+        self.keep: mmap.mmap | None = None
+
+    @property
+    def is_paid(self) -> bool:
+        return self._credited >= self._size - self._at
+
+    @property
+    def _at(self) -> int:
+        """Where the next request begins."""
+        return self._under_way[-1][1] if self._under_way else self._done
+
+    def go_on(self, credit: int) -> int | None:
+        # An exception between any two steps (Ctrl-C) loses or repeats a request at most.
+        self._credited += credit
+        while self._under_way and self._under_way[0][0].poll():
+            self._done = self._under_way[0][1]
+            del self._under_way[0]
+        while (
+            (at := self._at) < self._size
+            and len(self._under_way) < STEPS
+            and self._credited >= min(STEP_BYTES, self._size - at)
+        ):
+            step = min(STEP_BYTES, self._size - at)
+            self._credited -= step
+            self._under_way.append((self._start(at, step), at + step))
+        return self._size - self._done
+
+    def _start(self, at: int, step: int) -> _core.Ticket:
+        if self._engine is None:
+            self._engine = self._given.again("pread", DEPTH)
+        if self.keep is None:
+            memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.address = _core.address_of(memory)
+            self.keep = memory
+        offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
+        reads: Any = np.empty(len(offsets), _core.READ)
+        reads["offset"] = offsets
+        reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
+        reads["needed"] = reads["length"]
+        reads["into"] = offsets + np.uint64(self.address)
+        return self._engine.submit(reads, self.keep)
+
+    def wait(self) -> None:
+        if self._under_way:
+            self._under_way[0][0].wait()
+
+    def after_fork(self) -> None:
+        self._under_way = []
+
+    def counts(self) -> _core.EngineCounts:
+        engine = self._engine
+        return _core.EngineCounts() if engine is None else engine.counts()
+
+    def close(self) -> None:
+        for ticket, _ in self._under_way:
+            ticket.close()
+        self._under_way = []
+        if self._engine is not None:
+            self._engine.close()
+
+
 class FileCache:
     """The stream behind the random reads of one file.
 
@@ -101,76 +253,76 @@ class FileCache:
         memory_bytes_max: what the cache may take.
         wanted: False: never stream; True: from the first read on, and also into the page cache
             of a small memory.
+
+    Attributes:
+        place: where the stream goes.
+        size: bytes of the file that are in use.
     """
 
     def __init__(
         self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
     ) -> None:
-        self._size = size
-        self.place: Place = "nowhere"
-        if engine.kind in ("pread", "remote") and size and wanted is not False:
-            if size <= memory_bytes_max:
-                self.place = "memory"
-            elif engine.kind == "remote":
-                pass  # whose bytes no page cache keeps
-            elif wanted or size <= cached_bytes_max():
-                self.place = "page cache"
-        # The kernel counts each page for the answer, so it is asked only where that matters.
-        cached = (
-            (self.place == "page cache" or engine.kind == "mmap")
-            and size > 0
-            and 10 * (engine.cached_bytes() or 0) >= 9 * size
-        )
-        if self.place == "page cache" and cached:
-            self.place = "nowhere"  # it is there already
+        self.size = size
         self._given, self._is_wanted = engine, bool(wanted)
+        self.place = "nowhere" if wanted is False else self._choose_place(memory_bytes_max)
         if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
             self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
-        self._engine: _core.Engine | None = None
-        self._request = REQUEST_BYTES
-        self._map: mmap.mmap | None = None
         self._lock = threading.Lock()
-        #: Requests, and where in the file they end; without gaps from ``_done`` on.
-        self._under_way: list[tuple[_core.Ticket, int]] = []
-        self._done = self._credited = 0
+        #: The memory that it lends from, once that is filled.
+        self._lent: Lent | None = None
+        self._memory = _ToMemory(engine, size)
+        self._stream: _Stream = (
+            self._memory if self.place == "memory" else _ToPageCache(engine, size)
+        )
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
-        self._begun = 0.0
+        #: Of the file, that have not come yet.
+        self._left = size
+        self._begun: float | None = None
         self._is_expected = False
-        self.address = 0
-        self._keep: object = None
-        if cached and engine.kind == "mmap":
+        if engine.kind == "mmap" and size and self._is_cached():
             self._adopt(*engine.span())
         fork.register(self)
 
+    def _choose_place(self, memory_bytes_max: int) -> Place:
+        kind, size = self._given.kind, self.size
+        if kind not in ("pread", "remote") or not size:
+            return "nowhere"
+        if kind == "remote":  # whose bytes no page cache keeps
+            return "memory" if size <= memory_bytes_max else "nowhere"
+        has_room = size <= cached_bytes_max()
+        if has_room and is_on_disk(self._given):
+            return "page cache"
+        if size <= memory_bytes_max:
+            return "memory"
+        return "page cache" if has_room or self._is_wanted else "nowhere"
+
+    def _is_cached(self) -> bool:
+        """Whether nearly all of it is in the page cache; the kernel counts each page for that."""
+        return 10 * (self._given.cached_bytes() or 0) >= 9 * self.size
+
     def _adopt(self, address: int, size: int, keep: object) -> None:
         """Lend from the engine's mapping, where that has the whole file."""
-        if size >= self._size:
-            self.place, self._done = "mapping", self._size
-            self.address, self._keep = address, keep
+        if size >= self.size:
+            self.place, self._left = "mapping", 0
+            self._lent = Lent(address, self.size, keep)
 
     def _after_fork(self) -> None:
-        # The reads under way were the parent's.
-        self._lock, self._under_way = threading.Lock(), []
+        self._lock = threading.Lock()
+        self._stream.after_fork()
 
-    @property
-    def keep(self) -> object:
-        """The owner of the memory, for those who lend from it."""
-        return self._keep
+    def complete(self) -> bool:
+        """Return whether the whole file is in memory; we do not write there again."""
+        return self.lend() is not None
 
-    def lend(self) -> Lent:
-        """Return the memory, once it is ``complete``."""
-        return Lent(self.address, self._size, self._keep)
+    def lend(self) -> Lent | None:
+        """Return that memory; None: it is not ``complete``, or closed."""
+        return None if self.place == "nowhere" else self._lent
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that the cache will take."""
-        return self._size if self.place == "memory" else 0
-
-    @property
-    def size(self) -> int:
-        """Bytes at ``address``."""
-        return self._size
+        return self.size if self.place == "memory" else 0
 
     def credit(self, size: int, *, anew: bool = False, copies: bool = False) -> None:
         """Let the stream go on for reads that cost as much as ``size`` bytes of it.
@@ -178,36 +330,38 @@ class FileCache:
         Args:
             size: bytes.
             anew: the file was read once already: it will be read again.
-            copies: it was copies that cost them, not requests.
+            copies: it was copies out of the page cache that cost them, not requests.
         """
-        if self._done == self._size or (size <= 0 and not self._is_expected):
+        if self._lent is not None or (size <= 0 and not self._is_expected):
             return
-        counted = max(0, size) * (1 if copies else REQUESTS_SHARE)
-        self._spent = self._size if anew else self._spent + counted
-        if self._spent < self._size and not self._is_expected:
+        if copies and self.place == "page cache":
+            return
+        share = SMALL_REQUESTS_SHARE if self.size <= SMALL_BYTES else REQUESTS_SHARE
+        counted = max(0, size) * (1 if copies else share)
+        self._spent = self.size if anew else self._spent + counted
+        if self._spent < self.size and not self._is_expected:
             return
         self._go_on(PREFETCH_BUDGET_FACTOR * max(0, size))
 
     def expect(self, size: int) -> None:
         """Let the stream go on for reads to come that will cost as much as ``size`` bytes of it.
 
-        They pay for all of it or for nothing.
+        They pay for all of it or for nothing, and for nothing where the page cache has it.
         """
-        if size >= self._size > self._done:
+        if size >= self.size and self._left and not self._is_cached():
             self._is_expected = True
-            self._go_on(self._size)
+            self._go_on(self.size)
 
     def _go_on(self, credit: int) -> None:
         failure: BaseException | None = None
         with self._lock:
-            if self.place == "nowhere":
+            if self.place == "nowhere" or not self._left:
                 return
-            self._credited += credit
             try:
-                self._advance()
-                while self._nearly_there():
-                    self._under_way[0][0].wait()
-                    self._advance()
+                self._advance(credit)
+                while self._is_near():
+                    self._stream.wait()
+                    self._advance(0)
             except (OSError, MemoryError, Error) as error:
                 failure = error
                 self._stop()
@@ -218,69 +372,35 @@ class FileCache:
     def _tell(self, text: str) -> None:
         tell(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
 
-    @property
-    def _at(self) -> int:
-        """Where the next request begins."""
-        return self._under_way[-1][1] if self._under_way else self._done
-
-    def _advance(self) -> None:
-        """Take what has arrived, ask for what the credit covers, and never wait.
-
-        An exception between any two steps (Ctrl-C) loses or repeats a request at most.
-        """
-        while self._under_way and self._under_way[0][0].poll():
-            self._done = self._under_way[0][1]
-            del self._under_way[0]
-        while (
-            (at := self._at) < self._size
-            and len(self._under_way) < STEPS
-            and self._credited >= min(STEP_BYTES, self._size - at)
-        ):
-            step = min(STEP_BYTES, self._size - at)
-            self._credited -= step
-            self._under_way.append((self._start(at, step), at + step))
-
-    def _nearly_there(self) -> bool:
-        """Return whether the credit covers all, and the stream ends soon at its own pace."""
-        rest = self._size - self._done
-        if self.place not in ("memory", "page cache") or not rest or not self._under_way:
-            return False
-        if not self._done:
-            return self._is_expected  # the first step tells the pace
-        longest = EXPECTED_WAIT_SECONDS_MAX if self._is_expected else WAIT_SECONDS_MAX
-        pace = self._done / (time.monotonic() - self._begun)
-        return self._credited >= self._size - self._at and rest <= longest * pace
-
-    def complete(self) -> bool:
-        """The whole file is in memory, at ``address``; we do not write there again."""
-        return self._done == self._size and self.place in ("memory", "mapping")
-
-    def _start(self, at: int, step: int) -> _core.Ticket:
-        if self._engine is None:
-            depth = DEPTH
-            if self._given.kind == "pread" and _core.look_at(self._given.fd).disk:
-                self._given.clear_way(self._size)
-                depth, self._request = _disk_streams(), DISK_REQUEST_BYTES
-            self._engine = self._given.again("pread", depth)
+    def _advance(self, credit: int) -> None:
+        if self._begun is None:
             self._begun = time.monotonic()
-        if self.place == "page cache":
-            return self._engine.populate(at, step)
-        if self._map is None:
-            memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self.address = _core.address_of(memory)
-            self._map = self._keep = memory
-        offsets = np.arange(at, at + step, self._request, dtype=np.uint64)
-        reads: Any = np.empty(len(offsets), _core.READ)
-        reads["offset"] = offsets
-        reads["length"] = np.minimum(np.uint64(self._request), np.uint64(at + step) - offsets)
-        reads["needed"] = reads["length"]
-        reads["into"] = offsets + np.uint64(self.address)
-        return self._engine.submit(reads, self._map)
+        left = self._stream.go_on(credit)
+        if left is None:
+            self._stop()
+        elif left:
+            self._left = left
+        elif self.place == "memory":
+            self._lent = Lent(self._memory.address, self.size, self._memory.keep)
+            self._left = 0
+        else:  # until the kernel has dropped it, and requests have cost as much again
+            self._spent, self._left, self._begun, self._is_expected = 0, self.size, None, False
+            self._stream.close()
+
+    def _is_near(self) -> bool:
+        """Whether the stream ends soon at its own pace, and is paid for."""
+        is_on_its_way = self._begun is not None and self.place != "nowhere" and self._left
+        if not is_on_its_way or not self._stream.is_paid:
+            return False
+        longest = EXPECTED_WAIT_SECONDS_MAX if self._is_expected else WAIT_SECONDS_MAX
+        come, seconds = self.size - self._left, time.monotonic() - (self._begun or 0.0)
+        if not come:
+            return self._is_expected or self.size <= AWAITED_BYTES
+        return self._left * seconds <= longest * come
 
     def counts(self) -> _core.EngineCounts:
         """Return the requests and bytes of the stream; also after ``close``."""
-        engine = self._engine
-        return _core.EngineCounts() if engine is None else engine.counts()
+        return self._stream.counts()
 
     def close(self) -> None:
         """Stop the stream. Records that were lent stay. May be called twice."""
@@ -289,8 +409,4 @@ class FileCache:
 
     def _stop(self) -> None:
         self.place = "nowhere"
-        for ticket, _ in self._under_way:
-            ticket.close()
-        self._under_way = []
-        if self._engine is not None:
-            self._engine.close()
+        self._stream.close()

@@ -73,8 +73,8 @@ class Records(Shown, Samples[bytes, Batch]):
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
             Those of these four that are "auto" or None are chosen (``lmdbio.machine.choice``);
             ``choice`` says how, and why.
-        readahead: bring the whole file to memory behind random reads
-            (``lmdbio.reading.file_cache``), as
+        readahead: bring the whole file to the page cache, or from afar to memory, behind random
+            reads (``lmdbio.reading.file_cache``), as
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
         memory_bytes_max: how many bytes this object may take in this process (an integer, or text

@@ -161,30 +161,31 @@ class Routes:
 
     def held(self, wanted: U64, extents: _core.Extents) -> Batch | None:
         """Lend records of the file cache; None: it has not the whole file."""
-        cache = self.file_cache
-        if not cache.complete():
+        lent = self.file_cache.lend()
+        if lent is None:
             return None
-        if cache.place == "mapping":
+        if self.file_cache.place == "mapping":
             self.source.guard_mapped()
         else:
             self.source.guard()
         lengths = np.ascontiguousarray(extents["length"])
         self.counter.lent(lengths)
         return Batch.over(
-            cache.address,
-            cache.size,
+            lent.address,
+            lent.size,
             indices=wanted,
             offsets=np.ascontiguousarray(extents["offset"]),
             lengths=lengths,
-            keep=cache.keep,
+            keep=lent.keep,
         )
 
     def held_values_of(self, extents: _core.Extents) -> _core.Values | None:
         """Return values out of the file cache, each made as it is asked for; None as ``held``."""
-        if not self.file_cache.complete():
+        lent = self.file_cache.lend()
+        if lent is None:
             return None
         self.source.guard()
-        return _core.Values.of_memory(self.engine, self.file_cache.lend(), extents)
+        return _core.Values.of_memory(self.engine, lent, extents)
 
     def cached(self, begun: int, wanted: U64, extents: _core.Extents) -> Batch | None:
         """Copy a small batch out of the page cache, which takes less than to plan it.
@@ -256,7 +257,7 @@ class Routes:
         None: some may have to be read, or these are no list and no array of int64.
         """
         cache = self.file_cache
-        if self.gatherer is None or cache.place == "mapping" or cache.complete():
+        if self.gatherer is None or cache.complete():
             return None
         if self._holder is None:
             self._holder = self.source.value_holder(self.engine)

@@ -118,7 +118,7 @@ def cached(engine) -> int:
 @pytest.mark.parametrize("piece", [0, 128 << 10])
 def test_a_file_is_swept_once_scattered_records_have_cost_enough(large, piece):
     prefetch = _core.Prefetch(large, 2 * FILE_BYTES, piece=piece, sweep_bytes_max=1 << 40)
-    answers = [sweep(prefetch, scattered(16)) for _ in range(20)]
+    answers = [sweep(prefetch, scattered(4)) for _ in range(20)]
     begun = answers.index(2 * FILE_BYTES)
     assert 0 < begun < 20 and set(answers[:begun]) == {None}
     assert set(answers[begun:]) == {2 * FILE_BYTES}
@@ -155,7 +155,7 @@ def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
         block["offset"][256] = FILE_BYTES - PAGE  # a stray in the middle
         assert sweep(in_order, block) is None
     # Its last records are scattered, and few.
-    assert sweep(in_order, scattered(8)) is None
+    assert sweep(streaming(large, 2 * FILE_BYTES), scattered(4)) is None
     assert sweep(streaming(engine, sweep_bytes_max=FILE_BYTES - 1), scattered(64)) is None
     memory = _core.Engine.memory(bytes(1 << 20))
     assert sweep(streaming(memory, 1 << 20), scattered(64)) is None

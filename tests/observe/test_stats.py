@@ -128,7 +128,7 @@ def test_iteration_slices_and_single_records_are_counted(path):
     assert more.record_bytes == sum(LENGTHS[10:20]) + LENGTHS[3]
 
 
-def test_records_lent_from_memory_are_handed_out_without_a_request(path, monkeypatch):
+def test_records_lent_from_memory_are_handed_out_without_a_request(path, monkeypatch, off_disk):
     from lmdbio.reading import file_cache
 
     monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)

@@ -101,7 +101,7 @@ def test_only_large_batches_pass_by(path, refuses_direct):
 
 
 def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_memory(
-    path, refuses_direct
+    path, refuses_direct, off_disk
 ):
     if refuses_direct:
         pytest.skip(refuses_direct)
@@ -111,7 +111,7 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
                 check(records, np.arange(at, at + 100))
             assert passes_by(records) == (not records._routes.direct_path.once_over)
             if epoch == 0:
-                assert records._routes.file_cache._credited == 0, (
+                assert records._routes.file_cache._memory._credited == 0, (
                     "one epoch says nothing of a second"
                 )
         assert records._routes.direct_path.once_over

@@ -35,7 +35,8 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def small_steps(monkeypatch, planned):
+def small_steps(monkeypatch, planned, off_disk):
+    monkeypatch.setattr(file_cache, "SMALL_BYTES", 0)
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(file_cache, "REQUEST_BYTES", 1 << 16)
     # How fast a busy disk is must not decide.
@@ -88,9 +89,9 @@ def test_nothing_is_streamed_before_the_reads_have_cost_a_part_of_it(path):
             check(records.read(indices), indices)
             requests = records.stats().requests
             if requests <= worth:
-                assert records._routes.file_cache._at == 0
+                assert records._routes.file_cache._memory._at == 0
             elif number == 20:
-                assert records._routes.file_cache._at > 0
+                assert records._routes.file_cache._memory._at > 0
         assert requests > worth
 
 
@@ -98,7 +99,8 @@ def test_few_reads_earn_little(path):
     with lmdbio.Records(path, readahead=True) as records:
         check(records.read([5, 3]), [5, 3])
         assert not records._routes.file_cache.complete()
-        assert records._routes.file_cache._at <= 4 * 2 * records._routes.options.gap_bytes_max
+        routes = records._routes
+        assert routes.file_cache._memory._at <= 4 * 2 * routes.options.gap_bytes_max
 
 
 def test_large_records_earn_nothing(tmp_path):
@@ -108,7 +110,7 @@ def test_large_records_earn_nothing(tmp_path):
     with lmdbio.Records(tmp_path / "env") as records:
         for index in range(0, 40, 2):
             assert bytes(records.read([index])[0]) == databases.value(index, 200_000)
-        assert records._routes.file_cache._at == 0
+        assert records._routes.file_cache._memory._at == 0
 
 
 def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch):
@@ -119,7 +121,7 @@ def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch)
     with lmdbio.Records(path, memory_bytes_max=1 << 20, readahead=True) as records:
         for indices in batches():
             check(records.read(indices), indices)
-        assert records._routes.file_cache._map is None
+        assert records._routes.file_cache._memory.keep is None
     monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 1 << 19)
     with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
         assert records._routes.file_cache.place == "nowhere"
@@ -133,7 +135,7 @@ def test_a_child_forked_amid_the_stream_and_its_parent_both_go_on(path):
         head = batches()[:4]
         for indices in head:
             check(records.read(indices), indices)
-        assert records._routes.file_cache._at
+        assert records._routes.file_cache._memory._at
         child = os.fork()
         if child == 0:
             try:
@@ -202,7 +204,7 @@ def test_an_order_that_is_known_is_streamed_from_the_first_request_on(path):
 
 def test_a_few_records_or_an_order_that_is_the_file_s_own_bring_no_stream(path):
     with lmdbio.Records(path) as records:
-        for order in (np.arange(COUNT), np.random.default_rng(4).permutation(COUNT)[:60]):
+        for order in (np.arange(COUNT), np.random.default_rng(4).permutation(COUNT)[:30]):
             for batch in records.batches(order, 30):
                 check(batch, batch.indices)
         records.expect(0)

@@ -152,7 +152,7 @@ def test_what_is_lent_is_not_written_again_while_threads_read(path):
     assert not problems
 
 
-def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypatch):
+def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypatch, off_disk):
     """A copy earns its bytes, so not before the file was read once over."""
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
     with lmdbio.Records(path) as records:
@@ -165,7 +165,7 @@ def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypa
             assert [bytes(view) for view in batch] == [content(i) for i in wanted.tolist()]
             read += int(batch.lengths.sum())
             if read < records._routes.file_cache.size:
-                assert records._routes.file_cache._at == 0
+                assert records._routes.file_cache._memory._at == 0
             assert read < 10 * records._routes.file_cache.size
         assert counted.served > 0
 
@@ -208,7 +208,9 @@ def test_a_batch_begun_before_a_writer_moved_on_is_right_or_refused(path, engine
     assert handed_out == (1 if engine == "mmap" else 3)
 
 
-def test_batches_lent_from_memory_come_before_the_error_of_a_later_one(path, monkeypatch):
+def test_batches_lent_from_memory_come_before_the_error_of_a_later_one(
+    path, monkeypatch, off_disk
+):
     monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)
     with lmdbio.Records(path, readahead=True) as records:
         while not records._routes.file_cache.complete():
@@ -382,7 +384,7 @@ def test_values_of_a_file_that_a_writer_moved_on_are_refused(path):
 
 
 @pytest.mark.parametrize("readahead", [True, False])
-def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch):
+def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch, off_disk):
     monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)
     records = lmdbio.Records(path, readahead=readahead)
     end = time.monotonic() + 30  # on a busy disk the stream takes longer than a thousand reads

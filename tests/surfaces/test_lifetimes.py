@@ -64,7 +64,7 @@ def alone(code: str, *arguments: object) -> str:
 
 @pytest.mark.parametrize("replaced", ["after the opening", "while it is opened"])
 def test_a_file_replaced_by_rename_is_not_mixed_with_the_new_one(
-    tmp_path, path, replaced, monkeypatch
+    tmp_path, path, replaced, monkeypatch, off_disk
 ):
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(file_cache, "WAIT_SECONDS_MAX", 60.0)  # however slow the disk is
@@ -93,7 +93,7 @@ def test_a_file_replaced_by_rename_is_not_mixed_with_the_new_one(
 
 
 def test_a_file_cut_behind_its_records_is_read_although_it_cannot_be_streamed(
-    tmp_path, path, monkeypatch
+    tmp_path, path, monkeypatch, off_disk
 ):
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
     env = databases.open_writable(path, 1)

@@ -274,7 +274,12 @@ def test_copies_out_of_a_mapping(path: Path, told: Told, bytes_max: int, why: st
 
 @pytest.mark.parametrize(("wanted", "level"), [(None, "INFO"), (True, "WARNING")])
 def test_a_file_that_cannot_be_brought_to_memory(
-    path: Path, told: Told, monkeypatch: pytest.MonkeyPatch, wanted: bool | None, level: str
+    path: Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    off_disk: None,
+    wanted: bool | None,
+    level: str,
 ) -> None:
     with _core.Engine(path / "data.mdb") as engine:
         cache = FileCache(engine, engine.size(), memory_bytes_max=1 << 30, wanted=wanted)
