@@ -27,6 +27,9 @@ BLOCK_BYTES = 8 << 20
 #: A batch follows another one where their indices are no further off than so many batches: a rank
 #: has every other record, and threads begin batches out of turn.
 NEAR_BATCHES = 8
+#: Where the page cache has so many bytes from a batch on, or what so many batches need, they need
+#: nothing else.
+CACHED_BYTES_MIN, CACHED_BYTES_MAX, CACHED_BATCHES = 64 << 20, 256 << 20, 64
 #: Bytes that one thread asks the page cache for at once where it has no room for the file, so that
 #: no stream does; and where no disk of this machine is below: such file systems see single
 #: requests, which must come in order (csrc/prefetch.h).
@@ -242,6 +245,8 @@ class InOrder:
         self._blocks = blocks
         self._guard = threading.Lock()
         self._next = self._seen = 0
+        #: A part of the file that the page cache had when it was asked.
+        self._cached = range(0)
         self._prefetch: _core.Prefetch | None = None
         fork.register(self)
 
@@ -252,12 +257,15 @@ class InOrder:
         """Have a batch come to the page cache, and what follows, where it follows others."""
         if not len(wanted):
             return
-        low, high, near = int(wanted.min()), int(wanted.max()), NEAR_BATCHES * len(wanted)
+        low, high = sorted((int(wanted[0]), int(wanted[-1])))
+        near = NEAR_BATCHES * len(wanted)
         with self._guard:
             follows = high - low <= near and abs(low - self._next) <= near
             self._next, self._seen = high + 1, self._seen + 1 if follows else 0
             if self._seen < 2:
                 self._close()
+                return
+            if self._is_cached(extents):
                 return
             size = int(extents["length"].sum())
             if size >= BATCH_BYTES_MIN:
@@ -273,7 +281,20 @@ class InOrder:
             if until is not None:
                 prefetch.wait(until)
 
+    def _is_cached(self, extents: _core.Extents) -> bool:
+        """Whether the page cache has a batch, and what follows, as far as is known."""
+        first, last = int(extents["offset"].min()), int(extents["offset"].max())
+        if first in self._cached and last in self._cached:
+            return True
+        size = max(CACHED_BATCHES * (last - first), CACHED_BYTES_MIN)
+        size = min(size, CACHED_BYTES_MAX, self._blocks.source.used_bytes - first)
+        if size <= 0 or (self._blocks.engine.cached_bytes_in(first, size) or 0) < size:
+            return False
+        self._cached = range(first, first + size)
+        return last in self._cached
+
     def _close(self) -> None:
+        self._cached = range(0)
         prefetch, self._prefetch = self._prefetch, None
         if prefetch is not None:
             prefetch.close()

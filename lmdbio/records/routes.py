@@ -116,7 +116,10 @@ class Routes:
             TypeError, IndexError: as for ``as_indices``.
             OSError, Error: the provenance file or a leaf cannot be read.
         """
-        given = np.asarray(indices)
+        if isinstance(indices, range):
+            given = np.arange(indices.start, indices.stop, indices.step)
+        else:
+            given = np.asarray(indices)
         if given.dtype == np.int64 and given.ndim == 1:
             found = self.source.find(given)
             if found is not None:
