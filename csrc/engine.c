@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storage.h"
 #include "engine_joined.h"
 #include "engine_pagecache.h"
 #include "engine_queue.h"
+#include "storage.h"
 
 /* --- opening and closing ------------------------------------------------------------- */
 
