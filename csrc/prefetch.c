@@ -44,6 +44,7 @@ struct lio_prefetch {
     uint64_t piece;    /* 0: a stream */
     uint64_t from, to; /* what was asked for       */
     uint64_t used;     /* of it, by records so far */
+    uint64_t asked;    /* bytes, in all            */
     request requests[TICKETS];
     uint32_t next;      /* the oldest of them                              */
     lio_ticket *strays; /* the hint of the last block; NULL: it had none   */
@@ -201,6 +202,7 @@ static bool ask(lio_prefetch *s, lane *l, lio_extent range)
     r->range = range;
     l->streamed = range.offset + range.length;
     s->next = (s->next + 1) % TICKETS;
+    s->asked += s->useless ? 0 : range.length;
     return !s->useless;
 }
 
@@ -336,6 +338,11 @@ uint64_t lio_prefetch_sweep_all(lio_prefetch *s)
     return s->useless ? UINT64_MAX : left;
 }
 
+uint64_t lio_prefetch_asked(const lio_prefetch *s)
+{
+    return s != NULL ? s->asked : 0;
+}
+
 lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count)
 {
     lio_plan_options options = {HINT_GAP_BYTES, HINT_BYTES_MAX, 1};
@@ -397,6 +404,8 @@ bool lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count
 
 int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
 {
+    uint64_t begun = timeout_ms > 0 ? lio_now_ns() : 0;
+    int left = timeout_ms;
     if (s == NULL)
         return LIO_OK;
     for (bool waits = true; waits && !s->useless;) {
@@ -406,9 +415,13 @@ int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
             request *r = &s->requests[(s->next + i) % TICKETS];
             if (r->ticket == NULL || (r->range.offset >= until && left_to_ask(s, until) == 0))
                 continue;
-            if (end_request(s, r, timeout_ms) == LIO_PENDING)
+            if (end_request(s, r, left) == LIO_PENDING)
                 return LIO_PENDING;
             waits = s->sweeping > 0; /* that made room for the next one */
+            if (timeout_ms > 0) {
+                uint64_t taken_ms = (lio_now_ns() - begun) / 1000000;
+                left = taken_ms < (uint64_t)timeout_ms ? timeout_ms - (int)taken_ms : 0;
+            }
         }
     }
     return LIO_OK;

@@ -46,6 +46,9 @@ bool lio_prefetch_sweep(lio_prefetch *prefetch, const lio_extent *records, size_
  * UINT64_MAX: that is of no use here, or it is NULL. */
 uint64_t lio_prefetch_sweep_all(lio_prefetch *prefetch);
 
+/* Bytes that were asked for so far; 0: it is NULL. */
+uint64_t lio_prefetch_asked(const lio_prefetch *prefetch);
+
 /* The same for a file that is not: has it brought there around the records, and up to `ahead` bytes
  * beyond. False: they do not lie dense, so that is of no use for them, or it is NULL. */
 bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,
@@ -55,7 +58,7 @@ bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_
  * `engine`. A new ticket that nobody need wait for; NULL where that is not possible. */
 lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count);
 
-/* Waits up to `timeout_ms` until the file up to `until` has come, as far as it was asked for.
+/* Waits up to `timeout_ms`, of which 0 is none and -1 for ever, until the file up to `until` has come, as far as it was asked for.
  * LIO_PENDING: ask again. */
 int lio_prefetch_wait(lio_prefetch *prefetch, uint64_t until, int timeout_ms);
 

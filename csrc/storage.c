@@ -110,7 +110,10 @@ enum { LONG_READAHEAD_KIB = 2048 };
 bool lio_storage_seeks(int fd)
 {
     struct stat status;
-    return fstat(fd, &status) == 0 && queue_setting(&status, "rotational", 0) == 1 &&
+    /* Of several disks, or numbers of its own making: not known. */
+    if (fstat(fd, &status) != 0 || major(status.st_dev) == 0)
+        return true;
+    return queue_setting(&status, "rotational", 0) == 1 &&
            queue_setting(&status, "read_ahead_kb", 0) < LONG_READAHEAD_KIB;
 }
 

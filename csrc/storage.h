@@ -28,7 +28,7 @@ void lio_storage_look(int fd, lio_storage *out);
 void lio_storage_glance(int fd, lio_storage *out);
 
 /* Whether two streams of the file would have a disk move its heads all the time: it has some, as far as
- * the kernel says, which does not read far ahead. */
+ * the kernel says, which does not read far ahead; or nobody knows. */
 bool lio_storage_seeks(int fd);
 
 /* Gives a range of a file back to the file system: it reads as zeros from then on, and the file is as

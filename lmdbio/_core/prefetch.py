@@ -69,6 +69,11 @@ class Prefetch:
         left = int(lib.lio_prefetch_sweep_all(self._pointer))
         return None if left == NOTHING_STAYS else left
 
+    @property
+    def asked_bytes(self) -> int:
+        """Bytes that were asked for so far."""
+        return int(lib.lio_prefetch_asked(self._pointer)) if self._pointer is not None else 0
+
     def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> int | None:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.
 

@@ -130,10 +130,14 @@ class DirectPath:
             slow = self._warm and self._window < PAST_CACHE_RATE_MIN * self._seconds
             self._window, self._seconds, self._warm = 0, 0.0, True
         if slow or self.once_over:
-            paid, self._pays = self._pays, False
-            if paid:
-                least = f"the disk gives less than {PAST_CACHE_RATE_MIN >> 20} MiB a second"
-                self._tell(least if slow else "it has been read once, and may be again")
+            least = f"the disk gives less than {PAST_CACHE_RATE_MIN >> 20} MiB a second"
+            self.stop(least if slow else "it has been read once, and may be again")
+
+    def stop(self, why: str) -> None:
+        """Have all reads go through the page cache from now on."""
+        paid, self._pays = self._pays, False
+        if paid:
+            self._tell(why)
 
     def counters(self) -> _core.Counters:
         """Return the requests and bytes that went this way; also after ``close``."""

@@ -128,7 +128,9 @@ class _ToPageCache:
         self._given, self._size = engine, size
         self._prefetch: _core.Prefetch | None = None
         self._credited = AWAITED_BYTES
-        self._come = self._come_before = 0
+        self._come = 0
+        #: Bytes asked for by this stream, and by those before.
+        self._asked = self._asked_before = 0
 
     @property
     def is_paid(self) -> bool:
@@ -146,7 +148,8 @@ class _ToPageCache:
                 engine, self._size, piece=piece, sweep_bytes_max=self._size
             )
         left = self._prefetch.sweep_all()
-        self._come = self._size - (self._size if left is None else left)
+        self._come = self._size - (left or 0)
+        self._asked = self._prefetch.asked_bytes
         return left
 
     def wait(self) -> None:
@@ -157,12 +160,13 @@ class _ToPageCache:
         self._prefetch = None
 
     def counts(self) -> _core.EngineCounts:
-        come = self._come_before + self._come
-        return _core.EngineCounts(requests=-(-come // _core.Prefetch.STEP_BYTES), bytes=come)
+        asked = self._asked_before + self._asked
+        return _core.EngineCounts(requests=-(-asked // _core.Prefetch.STEP_BYTES), bytes=asked)
 
     def close(self) -> None:
         self._prefetch, self._credited = None, AWAITED_BYTES
-        self._come_before, self._come = self._come_before + self._come, 0
+        self._asked_before, self._asked = self._asked_before + self._asked, 0
+        self._come = 0
 
 
 class _ToMemory:
@@ -257,7 +261,10 @@ class FileCache:
     Attributes:
         place: where the stream goes.
         size: bytes of the file that are in use.
+        has_come: a stream has brought it to the page cache.
     """
+
+    has_come = False
 
     def __init__(
         self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
@@ -348,7 +355,8 @@ class FileCache:
 
         They pay for all of it or for nothing, and for nothing where the page cache has it.
         """
-        if size >= self.size and self._left and not self._is_cached():
+        wants = size >= self.size and self._left and self.place != "nowhere"
+        if wants and not self._is_cached():
             self._is_expected = True
             self._go_on(self.size)
 
@@ -374,6 +382,9 @@ class FileCache:
 
     def _advance(self, credit: int) -> None:
         if self._begun is None:
+            if self.has_come and self._is_cached():
+                self._spent = 0
+                return
             self._begun = time.monotonic()
         left = self._stream.go_on(credit)
         if left is None:
@@ -383,9 +394,17 @@ class FileCache:
         elif self.place == "memory":
             self._lent = Lent(self._memory.address, self.size, self._memory.keep)
             self._left = 0
-        else:  # until the kernel has dropped it, and requests have cost as much again
-            self._spent, self._left, self._begun, self._is_expected = 0, self.size, None, False
-            self._stream.close()
+        else:
+            self._end_in_page_cache()
+
+    def _end_in_page_cache(self) -> None:
+        """Let another stream begin once the kernel has dropped the file, where it says that."""
+        self.has_come = True
+        if self._given.cached_bytes() is None:
+            self._stop()
+            return
+        self._stream.close()
+        self._spent, self._left, self._begun, self._is_expected = 0, self.size, None, False
 
     def _is_near(self) -> bool:
         """Whether the stream ends soon at its own pace, and is paid for."""
@@ -395,7 +414,8 @@ class FileCache:
         longest = EXPECTED_WAIT_SECONDS_MAX if self._is_expected else WAIT_SECONDS_MAX
         come, seconds = self.size - self._left, time.monotonic() - (self._begun or 0.0)
         if not come:
-            return self._is_expected or self.size <= AWAITED_BYTES
+            is_short = self._is_expected or self.size <= AWAITED_BYTES
+            return is_short and seconds <= longest
         return self._left * seconds <= longest * come
 
     def counts(self) -> _core.EngineCounts:

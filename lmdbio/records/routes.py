@@ -116,7 +116,8 @@ class Routes:
             TypeError, IndexError: as for ``as_indices``.
             OSError, Error: the provenance file or a leaf cannot be read.
         """
-        if isinstance(indices, range):
+        count = self.source.count
+        if isinstance(indices, range) and 0 <= indices.start <= count >= indices.stop >= 0:
             given = np.arange(indices.start, indices.stop, indices.step)
         else:
             given = np.asarray(indices)
@@ -247,6 +248,8 @@ class Routes:
         size, anew = plan.totals.buffer_bytes, self.direct_path.once_over
         spent = plan.totals.requests * self.options.gap_bytes_max
         self.file_cache.credit(size if anew else spent - size, anew=anew)
+        if self.file_cache.has_come:
+            self.direct_path.stop("random reads have brought it there")
 
     def streamed(self, indices: U64) -> Iterator[bytes]:
         """Iterate over the values of records in order, the next ones being read meanwhile."""

@@ -196,3 +196,48 @@ def test_nothing_is_waited_for_once_it_is_closed(cold: Path, large: None) -> Non
     records._routes.file_cache._stream.go_on(1 << 30)
     records.close()
     records.close()
+
+
+def test_a_hot_file_is_not_streamed_and_counts_nothing(path: Path, large: None) -> None:
+    with lmdbio.Records(path, readahead=True, engine="pread") as records:
+        list(records)
+        for _ in range(5):
+            check(records, np.random.default_rng(1).permutation(COUNT)[:2000])
+        assert not records.stats().ahead_bytes
+
+
+def test_a_set_of_files_that_is_hot_is_streamed_once_at_most(
+    path: Path, tmp_path: Path, large: None
+) -> None:
+    env = databases.open_writable(tmp_path / "other", 1)
+    databases.write(env, ((b"%08d" % i, value(i)) for i in range(COUNT)))
+    env.close()
+    with lmdbio.Records([path, tmp_path / "other"]) as records:
+        list(records)
+        for _ in range(5):
+            records.expect(2 * COUNT)
+            wanted = np.random.default_rng(2).permutation(2 * COUNT)[:2000]
+            assert [bytes(view) for view in records.read(wanted)] == [
+                value(int(i) % COUNT) for i in wanted
+            ]
+        assert records.stats().ahead_bytes <= records._routes.file_cache.size
+
+
+def test_large_batches_stop_passing_by_the_page_cache_once_it_has_the_file(
+    cold: Path, large: None
+) -> None:
+    with lmdbio.Records(cold) as records:
+        for indices in order()[:20]:
+            check(records, indices)
+        assert records._routes.file_cache.has_come
+        before = read_from_disk()
+        for seed in range(3):
+            check(records, np.random.default_rng(seed).permutation(COUNT)[:2000])
+        assert records._routes.direct_path.engine() is None
+        assert read_from_disk() == before
+
+
+def test_what_is_closed_expects_nothing(path: Path) -> None:
+    records = lmdbio.Records(path)
+    records.close()
+    records._routes.file_cache.expect(1 << 40)
