@@ -284,10 +284,24 @@ static lio_extent piece_of(const lio_mapped_file *file, uint64_t piece)
     return (lio_extent){begin, rest < PIECE_BYTES ? rest : PIECE_BYTES};
 }
 
-/* Makes room for so much of a piece. Two threads may both count it, which errs on the safe side. */
-static bool count_piece(lio_mapped *m, uint64_t bytes)
+/* Whether a piece is counted: those around it are so with it, for of a huge page in the page cache the
+ * first touch maps all. */
+static bool is_counted(const lio_mapped *m, uint64_t piece)
 {
-    if (atomic_fetch_add(&m->seen->bytes, bytes) + bytes <= m->bytes_max)
+    uint64_t first = lio_round_down(piece, ALIGNMENT / PIECE_BYTES);
+    for (uint64_t i = first; i < first + ALIGNMENT / PIECE_BYTES && i * PIECE_BYTES < m->size; i++)
+        if (atomic_load_explicit(&m->seen->pieces[i], memory_order_relaxed) & COUNTED)
+            return true;
+    return false;
+}
+
+/* Makes room for a piece and those around it, which is to be called COUNTED then. Two threads may both
+ * count them, which errs on the safe side. */
+static bool count_piece(lio_mapped *m, uint64_t piece)
+{
+    uint64_t begin = lio_round_down(piece * PIECE_BYTES, ALIGNMENT), rest = m->size - begin;
+    uint64_t bytes = rest < ALIGNMENT ? rest : ALIGNMENT;
+    if (is_counted(m, piece) || atomic_fetch_add(&m->seen->bytes, bytes) + bytes <= m->bytes_max)
         return true;
     (void)atomic_fetch_sub(&m->seen->bytes, bytes);
     return false;
@@ -303,17 +317,17 @@ static bool ask(lio_mapped *m, lio_mapped_file *file, lio_extent e)
     return there;
 }
 
-/* Whether a piece may be touched: it has been, or the budget is not used up. */
-static bool has_room(lio_mapped *m, uint32_t seen)
+/* Whether a piece may be touched: it is counted, or the budget is not used up. */
+static bool has_room(lio_mapped *m, uint64_t piece, uint32_t seen)
 {
-    return (seen & COUNTED) ||
+    return (seen & COUNTED) || is_counted(m, piece) ||
            (atomic_load_explicit(&m->seen->bytes, memory_order_relaxed) < m->bytes_max);
 }
 
 /* Believes that a piece is there. */
-static bool believe(lio_mapped *m, const lio_mapped_file *file, uint64_t piece, uint32_t seen)
+static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
 {
-    if (!has_room(m, seen) || (!(seen & COUNTED) && !count_piece(m, piece_of(file, piece).length)))
+    if (!has_room(m, piece, seen) || (!(seen & COUNTED) && !count_piece(m, piece)))
         return false;
     atomic_store_explicit(&m->seen->pieces[piece], seen | COUNTED, memory_order_relaxed);
     return true;
@@ -324,8 +338,8 @@ static bool look(lio_mapped *m, lio_mapped_file *file, uint64_t piece, uint32_t 
                  uint32_t second)
 {
     lio_extent e = piece_of(file, piece);
-    bool there = has_room(m, seen) && ask(m, file, e) &&
-                 ((seen & COUNTED) || count_piece(m, e.length));
+    bool there = has_room(m, piece, seen) && ask(m, file, e) &&
+                 ((seen & COUNTED) || count_piece(m, piece));
     uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
     uint32_t time = there ? (second >> m->time_bits) + 1 : second;
     atomic_store_explicit(&m->seen->pieces[piece], time * SECOND + now, memory_order_relaxed);
@@ -350,7 +364,7 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
         bool is_known = seen / SECOND == ((seen & THERE) ? time : second),
              there = (seen & THERE) != 0;
         if (!is_known)
-            there = believes ? believe(m, file, piece, seen) : look(m, file, piece, seen, second);
+            there = believes ? believe(m, piece, seen) : look(m, file, piece, seen, second);
         if (!there)
             return false;
         *believed |= believes && !is_known;

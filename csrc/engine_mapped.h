@@ -18,7 +18,8 @@
  * batch of long values another thread touches the later ones while the first are used.
  *
  * Touched pages count as memory of the process (as shared file pages, which the kernel takes
- * back at will), so their number is bounded, and the first pieces come first.
+ * back at will), so their number is bounded, by 2 MiB, since the page cache may have huge pages, of
+ * which a touch maps all; and the first pieces come first.
  *
  * When the file is cut while bytes are copied, the kernel sends SIGBUS. A handler, for which the
  * process is asked once, ends such a copy, and no other: what it does not know goes to the

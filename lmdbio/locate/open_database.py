@@ -48,7 +48,7 @@ OPENED = "was committed to while it was opened ({}); open it again"
 
 #: Of the mapping out of which guarding copies the meta pages: the first piece of the file, and
 #: some for pages that are looked at in between (csrc/engine_mapped.h).
-META_MAPPED_BYTES = 1 << 20
+META_MAPPED_BYTES = 4 << 20
 
 
 @dataclass(slots=True, eq=False)

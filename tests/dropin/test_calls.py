@@ -35,8 +35,11 @@ class TestColdMachine(ColdMachine.TestCase):
         why = cold.why_warm(folder())
         if why:
             pytest.skip(why)
-        before = dict(OPERATIONS)
-        super().runTest()
-        counts = {what: count - before[what] for what, count in OPERATIONS.items()}
+        before = counts = dict(OPERATIONS)
+        for _ in range(4):  # in one of ten the random calls never meet a step that waits
+            super().runTest()
+            counts = {what: count - before[what] for what, count in OPERATIONS.items()}
+            if counts["waits"]:
+                break
         assert counts["left in"] * 10 <= counts["put out"], counts
         assert counts["waits"], counts

@@ -292,7 +292,7 @@ def test_many_small_records_beyond_what_may_be_mapped_are_planned(tmp_path):
     env.close()
     own = OWN_BYTES + 40_000 * 16
     with lmdbio.Records(
-        tmp_path / "env", readahead=False, memory_bytes_max=own + (1 << 20)
+        tmp_path / "env", readahead=False, memory_bytes_max=own + (2 << 20)
     ) as records:
         list(records)
         for _ in range(40):
