@@ -11,12 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from functools import partial
     from operator import attrgetter, index, is_
-    from threading import Lock, RLock, local
+    from threading import Lock, RLock, get_ident, local
     from weakref import ref
 else:
     from _functools import partial
     from _operator import attrgetter, index, is_
-    from _thread import RLock, _local as local, allocate_lock as Lock  # noqa: N812
+    from _thread import RLock, _local as local, allocate_lock as Lock, get_ident  # noqa: N812
     from _weakref import ref
 
-__all__ = ["Lock", "RLock", "attrgetter", "index", "is_", "local", "partial", "ref"]
+__all__ = ["Lock", "RLock", "attrgetter", "get_ident", "index", "is_", "local", "partial", "ref"]
