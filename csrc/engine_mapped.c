@@ -318,16 +318,16 @@ static bool ask(lio_mapped *m, lio_mapped_file *file, lio_extent e)
 }
 
 /* Whether a piece may be touched: it is counted, or the budget is not used up. */
-static bool has_room(lio_mapped *m, uint64_t piece, uint32_t seen)
+static bool has_room(const lio_mapped *m, uint64_t piece)
 {
-    return (seen & COUNTED) || is_counted(m, piece) ||
+    return is_counted(m, piece) ||
            (atomic_load_explicit(&m->seen->bytes, memory_order_relaxed) < m->bytes_max);
 }
 
 /* Believes that a piece is there. */
 static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
 {
-    if (!has_room(m, piece, seen) || (!(seen & COUNTED) && !count_piece(m, piece)))
+    if (!count_piece(m, piece))
         return false;
     atomic_store_explicit(&m->seen->pieces[piece], seen | COUNTED, memory_order_relaxed);
     return true;
@@ -338,8 +338,7 @@ static bool look(lio_mapped *m, lio_mapped_file *file, uint64_t piece, uint32_t 
                  uint32_t second)
 {
     lio_extent e = piece_of(file, piece);
-    bool there = has_room(m, piece, seen) && ask(m, file, e) &&
-                 ((seen & COUNTED) || count_piece(m, piece));
+    bool there = has_room(m, piece) && ask(m, file, e) && count_piece(m, piece);
     uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
     uint32_t time = there ? (second >> m->time_bits) + 1 : second;
     atomic_store_explicit(&m->seen->pieces[piece], time * SECOND + now, memory_order_relaxed);

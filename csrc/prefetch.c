@@ -19,7 +19,7 @@ enum {
     HINT_GAP_BYTES = 32 << 10,   /* not needed between records that one hint tells of         */
     HINT_BYTES_MAX = 2 << 20,    /* one thread brings this much at a time                     */
     UNIT_BYTES = 256 << 10,      /* a sweep passes by units of which half have come already   */
-    LANES = 2                    /* parts of a large file that are swept side by side         */
+    STREAMS = 2                  /* parts of a large file that are swept side by side         */
 };
 
 /* A part of the file that was asked for. */
@@ -35,11 +35,11 @@ typedef struct {
     uint64_t streamed;  /* the end of its last request; UINT64_MAX: there was none */
     uint64_t swept;     /* of the file that a sweep has asked for, or passed by */
     uint64_t end;       /* of its part in a sweep */
-} lane;
+} stream;
 
 struct lio_prefetch {
     lio_engine *engine;
-    lane lanes[LANES]; /* without a sweep, the first of them */
+    stream streams[STREAMS]; /* without a sweep, the first of them */
     uint64_t file_end;
     uint64_t piece;    /* 0: a stream */
     uint64_t from, to; /* what was asked for       */
@@ -52,7 +52,7 @@ struct lio_prefetch {
     uint64_t scattered; /* what such records cost so far                   */
     uint64_t dense;     /* bytes of others                                 */
     uint32_t *units;    /* the same of each unit; NULL: there is no sweep  */
-    size_t sweeping;    /* lanes of the sweep; 0: it has not begun         */
+    size_t sweeping;    /* streams of the sweep; 0: it has not begun      */
 };
 
 /* The cost of reading some records where they lie: that of the jumps between them. */
@@ -87,8 +87,8 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
     s->engine = engine;
     s->file_end = file_end;
     s->piece = piece;
-    for (size_t i = 0; i < LANES; i++)
-        s->lanes[i].streamed = UINT64_MAX;
+    for (size_t i = 0; i < STREAMS; i++)
+        s->streams[i].streamed = UINT64_MAX;
     if (file_end <= sweep_bytes_max && file_end / UNIT_BYTES < SIZE_MAX)
         s->units = calloc((size_t)(file_end / UNIT_BYTES + 1), sizeof *s->units);
     return s;
@@ -101,8 +101,8 @@ void lio_prefetch_close(lio_prefetch *s)
     for (size_t i = 0; i < TICKETS; i++)
         lio_ticket_free(s->requests[i].ticket);
     lio_ticket_free(s->strays);
-    for (size_t i = 0; i < LANES; i++)
-        lio_engine_close(s->lanes[i].engine);
+    for (size_t i = 0; i < STREAMS; i++)
+        lio_engine_close(s->streams[i].engine);
     free(s->units);
     free(s);
 }
@@ -162,26 +162,26 @@ static int end_request(lio_prefetch *s, request *r, int timeout_ms)
 }
 
 /* The engine that asks. A stream of what has hardly come yet gets its way cleared. */
-static lio_engine *asker(lio_prefetch *s, lane *l)
+static lio_engine *asker(lio_prefetch *s, stream *t)
 {
     if (s->piece > 0)
         return s->engine;
-    if (!l->is_begun) {
-        l->is_begun = true;
-        if (l == &s->lanes[0])
+    if (!t->is_begun) {
+        t->is_begun = true;
+        if (t == &s->streams[0])
             lio_engine_clear_way(s->engine, s->file_end);
-        if (lio_engine_open_again(s->engine, 1, &l->engine, NULL) != LIO_OK)
-            l->engine = NULL;
+        if (lio_engine_open_again(s->engine, 1, &t->engine, NULL) != LIO_OK)
+            t->engine = NULL;
     }
-    return l->engine != NULL ? l->engine : s->engine;
+    return t->engine != NULL ? t->engine : s->engine;
 }
 
 /* Whether a part of the file need not be asked for. A stream goes on through what is there: it was the
  * kernel that read ahead for it. It takes over what is on its way, but not there. */
-static bool is_there(const lio_prefetch *s, const lane *l, lio_extent range)
+static bool is_there(const lio_prefetch *s, const stream *t, lio_extent range)
 {
     uint64_t cached;
-    if (s->piece == 0 && range.offset == l->streamed)
+    if (s->piece == 0 && range.offset == t->streamed)
         return false;
     return lio_engine_cached(s->engine, range.offset, range.length, &cached, NULL) == LIO_OK &&
            cached >= range.length &&
@@ -189,18 +189,18 @@ static bool is_there(const lio_prefetch *s, const lane *l, lio_extent range)
 }
 
 /* Asks for a part of the file; false: enough has been asked for that has not come yet. */
-static bool ask(lio_prefetch *s, lane *l, lio_extent range)
+static bool ask(lio_prefetch *s, stream *t, lio_extent range)
 {
     request *r = &s->requests[s->next];
-    if (range.length == 0 || is_there(s, l, range))
+    if (range.length == 0 || is_there(s, t, range))
         return true;
     if (s->useless || end_request(s, r, 0) == LIO_PENDING)
         return false;
-    if (lio_engine_populate(asker(s, l), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
+    if (lio_engine_populate(asker(s, t), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
                             s->piece == 0, &r->ticket, NULL) != LIO_OK)
         s->useless = true; /* the reads that follow tell why */
     r->range = range;
-    l->streamed = range.offset + range.length;
+    t->streamed = range.offset + range.length;
     s->next = (s->next + 1) % TICKETS;
     s->asked += s->useless ? 0 : range.length;
     return !s->useless;
@@ -211,7 +211,7 @@ static void extend(lio_prefetch *s, uint64_t goal)
 {
     while (s->to < goal) {
         lio_extent range = {s->to, goal - s->to < STEP_BYTES ? goal - s->to : STEP_BYTES};
-        if (!ask(s, &s->lanes[0], range))
+        if (!ask(s, &s->streams[0], range))
             break;
         s->to += range.length;
     }
@@ -222,33 +222,33 @@ static bool has_come(const lio_prefetch *s, uint64_t at)
     return s->units[at / UNIT_BYTES] >= UNIT_BYTES / 2;
 }
 
-/* The next part of the file that a lane is to sweep, which passes by what has come. */
-static lio_extent next_step(const lio_prefetch *s, lane *l)
+/* The next part of the file that a stream is to sweep, which passes by what has come. */
+static lio_extent next_step(const lio_prefetch *s, stream *t)
 {
     uint64_t end;
-    while (l->swept < l->end && has_come(s, l->swept))
-        l->swept += UNIT_BYTES;
-    l->swept = l->swept < l->end ? l->swept : l->end;
-    end = l->swept;
-    while (end < l->end && end - l->swept < STEP_BYTES && !has_come(s, end))
+    while (t->swept < t->end && has_come(s, t->swept))
+        t->swept += UNIT_BYTES;
+    t->swept = t->swept < t->end ? t->swept : t->end;
+    end = t->swept;
+    while (end < t->end && end - t->swept < STEP_BYTES && !has_come(s, end))
         end += UNIT_BYTES;
-    end = end < l->end ? end : l->end;
-    return (lio_extent){l->swept, end - l->swept};
+    end = end < t->end ? end : t->end;
+    return (lio_extent){t->swept, end - t->swept};
 }
 
-/* All lanes in turns. */
+/* All streams in turns. */
 static void go_on(lio_prefetch *s)
 {
     for (bool asks = true; asks;) {
         asks = false;
         for (size_t i = 0; i < s->sweeping; i++) {
-            lane *l = &s->lanes[i];
-            lio_extent step = next_step(s, l);
+            stream *t = &s->streams[i];
+            lio_extent step = next_step(s, t);
             if (step.length == 0)
                 continue;
-            if (!ask(s, l, step))
+            if (!ask(s, t, step))
                 return;
-            l->swept += step.length;
+            t->swept += step.length;
             asks = true;
         }
     }
@@ -259,9 +259,9 @@ static uint64_t left_to_ask(const lio_prefetch *s, uint64_t until)
 {
     uint64_t left = 0;
     for (size_t i = 0; i < s->sweeping; i++) {
-        const lane *l = &s->lanes[i];
-        uint64_t end = until < l->end ? until : l->end;
-        left += l->swept < end ? end - l->swept : 0;
+        const stream *t = &s->streams[i];
+        uint64_t end = until < t->end ? until : t->end;
+        left += t->swept < end ? end - t->swept : 0;
     }
     return left;
 }
@@ -286,16 +286,16 @@ static void begin_sweep(lio_prefetch *s, bool is_awaited)
                     cached >= s->file_end;
     s->sweeping = is_awaited && s->piece == 0 && s->file_end > SMALL_BYTES &&
                           !lio_engine_seeks(s->engine)
-                      ? LANES
+                      ? STREAMS
                       : 1;
     part = lio_round_up(s->file_end / s->sweeping, STEP_BYTES);
     for (size_t i = 0; i < s->sweeping; i++) {
-        lane *l = &s->lanes[i];
-        l->swept = begin;
-        l->end = i + 1 < s->sweeping && part < s->file_end - begin ? begin + part : s->file_end;
-        begin = l->end;
+        stream *t = &s->streams[i];
+        t->swept = begin;
+        t->end = i + 1 < s->sweeping && part < s->file_end - begin ? begin + part : s->file_end;
+        begin = t->end;
         if (is_there)
-            l->swept = l->end;
+            t->swept = t->end;
     }
 }
 

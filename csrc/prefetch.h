@@ -58,8 +58,8 @@ bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_
  * `engine`. A new ticket that nobody need wait for; NULL where that is not possible. */
 lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count);
 
-/* Waits up to `timeout_ms`, of which 0 is none and -1 for ever, until the file up to `until` has come, as far as it was asked for.
- * LIO_PENDING: ask again. */
+/* Waits up to `timeout_ms` in all (-1: for ever) until the file up to `until` has come, as far as it was
+ * asked for. LIO_PENDING: ask again. */
 int lio_prefetch_wait(lio_prefetch *prefetch, uint64_t until, int timeout_ms);
 
 /* Ends what is under way. NULL is fine. */

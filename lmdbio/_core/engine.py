@@ -339,35 +339,6 @@ class Engine(Opened):
         reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
         return self.submit(reads, keep)
 
-    def clear_way(self, size: int) -> None:
-        """Drops the few pages that the page cache has of ``size`` bytes, before a stream."""
-        lib.lio_engine_clear_way(self.pointer, size)
-
-    def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
-        """Starts bringing bytes into the page cache, in pieces, filling no memory.
-
-        Each piece has ended when it is there.
-        """
-        import numpy as np
-
-        from lmdbio._core.arrays import EXTENT, pointer_to
-
-        ticket = Ticket(self)
-        ranges = np.array([(offset, length)], EXTENT)
-        status = self._status
-        status.check(
-            lib.lio_engine_populate(
-                self.pointer,
-                pointer_to(ranges, "lio_extent *"),
-                1,
-                piece,
-                True,
-                ticket.out,
-                status.error,
-            )
-        )
-        return ticket
-
     def read_plan(self, plan: Plan, address: int, keep: object = None) -> tuple[float, float]:
         """Reads a plan and returns when every byte is there. ``keep``: see ``submit``.
 

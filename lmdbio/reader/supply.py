@@ -35,6 +35,7 @@ from lmdbio.planning.speculation import Guess
 from lmdbio.reader.flight import Awaited, Flight
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
+from lmdbio.reading.engines import is_on_disk
 
 __all__ = ["FileSupply", "PendingBlock", "Supply"]
 
@@ -182,7 +183,7 @@ class FileSupply:
         #: Where records lie all over a file on a disk of this machine; other roots of other nodes
         #: would each bring all of a file that they share.
         self._prefetch: _core.Prefetch | None = None
-        if _core.look_at(source.engine.fd).disk:
+        if is_on_disk(source.engine):
             self._prefetch = _core.Prefetch(
                 source.engine, source.engine.size(), piece=0, sweep_bytes_max=cached_bytes_max()
             )

@@ -18,6 +18,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
+from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
 
 __all__ = ["Block", "Blocks", "InOrder", "Slices"]
@@ -82,7 +83,7 @@ class Blocks:
     def open_prefetch(self) -> _core.Prefetch:
         """Return what brings the file to the page cache ahead of its readers."""
         piece = PIECE_BYTES
-        if _core.look_at(self.engine.fd).disk:
+        if is_on_disk(self.engine):
             has_room = self.source.used_bytes <= self.sweep_bytes_max
             piece = 0 if has_room else DISK_PIECE_BYTES
         return _core.Prefetch(
@@ -245,8 +246,9 @@ class InOrder:
         self._blocks = blocks
         self._guard = threading.Lock()
         self._next = self._seen = 0
-        #: A part of the file that the page cache had when it was asked.
-        self._cached = range(0)
+        #: A part of the file that the page cache had when it was asked, and batches until it is
+        #: asked again after it had not.
+        self._cached, self._unasked = range(0), 0
         self._prefetch: _core.Prefetch | None = None
         fork.register(self)
 
@@ -286,15 +288,19 @@ class InOrder:
         first, last = int(extents["offset"].min()), int(extents["offset"].max())
         if first in self._cached and last in self._cached:
             return True
+        if self._unasked:
+            self._unasked -= 1
+            return False
         size = max(CACHED_BATCHES * (last - first), CACHED_BYTES_MIN)
         size = min(size, CACHED_BYTES_MAX, self._blocks.source.used_bytes - first)
         if size <= 0 or (self._blocks.engine.cached_bytes_in(first, size) or 0) < size:
+            self._unasked = CACHED_BATCHES
             return False
         self._cached = range(first, first + size)
         return last in self._cached
 
     def _close(self) -> None:
-        self._cached = range(0)
+        self._cached, self._unasked = range(0), 0
         prefetch, self._prefetch = self._prefetch, None
         if prefetch is not None:
             prefetch.close()

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from lmdbio.machine.choice import Access, Choice
     from lmdbio.machine.overrides import Overrides
 
-__all__ = ["choose_reading", "open_engine"]
+__all__ = ["choose_reading", "is_on_disk", "open_engine"]
 
 #: Programs that open a file for each record ask the same again and again.
 _chosen: dict[Any, Choice] = {}
 CHOSEN_MAX = 16
+
+
+def is_on_disk(engine: _core.Engine) -> bool:
+    """Return whether a disk of this machine is under the file, which its page cache keeps."""
+    return engine.kind == "pread" and _core.look_at(engine.fd).disk
 
 
 def choose_reading(

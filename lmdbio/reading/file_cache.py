@@ -2,7 +2,7 @@
 
 Random reads build up credit for a stream that reads the whole file. A request for one record
 takes as long as reading ``gap_bytes_max`` more in a stream would. ``credit`` adds up what
-requests cost beyond the bytes that they bring. As long as that sum is less than a third of what
+requests cost beyond the bytes that they bring. As long as that sum is less than a fifth of what
 the whole stream would cost, there is no stream, and a caller that reads a few batches gets these
 at the disk's full speed. Large records come at that speed anyway and add nothing. A small file is
 there before one could say whether it pays, so its first batch brings all of it. A caller that says
@@ -38,6 +38,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.budget import cached_bytes_max
+from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
 from lmdbio.system.log import INFO, WARNING, tell
 
@@ -54,7 +55,7 @@ DEPTH, REQUEST_BYTES = 8, 1 << 20
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
 #: of a file pays for all of it once the stream has begun.
 PREFETCH_BUDGET_FACTOR = 4
-#: The stream begins when requests have cost one in so many of its bytes: when one in fifty of such
+#: The stream begins when requests have cost one in so many of its bytes: when one in sixty of such
 #: records was read, which are few enough to be read again with the rest (lio_engine_clear_way).
 REQUESTS_SHARE = 5
 #: A file up to this size takes a tenth of a second, and a stream of it begins sooner. It is waited
@@ -80,11 +81,6 @@ class Lent:
     keep: object
 
 
-def is_on_disk(engine: _core.Engine) -> bool:
-    """Return whether a disk of this machine is under the file."""
-    return engine.kind == "pread" and _core.look_at(engine.fd).disk
-
-
 class _Stream(Protocol):
     """A file on its way to one place."""
 
@@ -107,6 +103,9 @@ class _Stream(Protocol):
 
     def wait(self) -> None:
         """Wait a moment for what was asked for."""
+
+    def lend(self) -> Lent | None:
+        """Return the memory of the file that has come; None: it came to the page cache."""
 
     def after_fork(self) -> None:
         """Begin anew: the reads under way were the parent's."""
@@ -156,6 +155,9 @@ class _ToPageCache:
         if self._prefetch is not None:
             self._prefetch.poll(self._size, _core.SLICE_MS)
 
+    def lend(self) -> Lent | None:
+        return None
+
     def after_fork(self) -> None:
         self._prefetch = None
 
@@ -170,12 +172,7 @@ class _ToPageCache:
 
 
 class _ToMemory:
-    """The stream to memory of this process, as far as it is paid for.
-
-    Attributes:
-        address: of the memory.
-        keep: its owner; None: nothing was asked for yet.
-    """
+    """The stream to memory of this process, as far as it is paid for."""
 
     def __init__(self, engine: _core.Engine, size: int) -> None:
         self._given, self._size = engine, size
@@ -183,8 +180,8 @@ class _ToMemory:
         #: Requests, and where in the file they end; without gaps from ``_done`` on.
         self._under_way: list[tuple[_core.Ticket, int]] = []
         self._done = self._credited = 0
-        self.address = 0
-        self.keep: mmap.mmap | None = None
+        #: None: nothing was asked for yet.
+        self._lent: Lent | None = None
 
     @property
     def is_paid(self) -> bool:
@@ -214,21 +211,23 @@ class _ToMemory:
     def _start(self, at: int, step: int) -> _core.Ticket:
         if self._engine is None:
             self._engine = self._given.again("pread", DEPTH)
-        if self.keep is None:
+        if self._lent is None:
             memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self.address = _core.address_of(memory)
-            self.keep = memory
+            self._lent = Lent(_core.address_of(memory), self._size, memory)
         offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
         reads: Any = np.empty(len(offsets), _core.READ)
         reads["offset"] = offsets
         reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
         reads["needed"] = reads["length"]
-        reads["into"] = offsets + np.uint64(self.address)
-        return self._engine.submit(reads, self.keep)
+        reads["into"] = offsets + np.uint64(self._lent.address)
+        return self._engine.submit(reads, self._lent.keep)
 
     def wait(self) -> None:
         if self._under_way:
             self._under_way[0][0].wait()
+
+    def lend(self) -> Lent | None:
+        return self._lent
 
     def after_fork(self) -> None:
         self._under_way = []
@@ -259,7 +258,7 @@ class FileCache:
             of a small memory.
 
     Attributes:
-        place: where the stream goes.
+        place: destination of the stream.
         size: bytes of the file that are in use.
         has_come: a stream has brought it to the page cache.
     """
@@ -277,13 +276,11 @@ class FileCache:
         self._lock = threading.Lock()
         #: The memory that it lends from, once that is filled.
         self._lent: Lent | None = None
-        self._memory = _ToMemory(engine, size)
-        self._stream: _Stream = (
-            self._memory if self.place == "memory" else _ToPageCache(engine, size)
-        )
+        kind = _ToMemory if self.place == "memory" else _ToPageCache
+        self._stream: _Stream = kind(engine, size)
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
-        #: Of the file, that have not come yet.
+        #: Bytes of the file that have not come yet.
         self._left = size
         self._begun: float | None = None
         self._is_expected = False
@@ -391,9 +388,8 @@ class FileCache:
             self._stop()
         elif left:
             self._left = left
-        elif self.place == "memory":
-            self._lent = Lent(self._memory.address, self.size, self._memory.keep)
-            self._left = 0
+        elif (lent := self._stream.lend()) is not None:
+            self._lent, self._left = lent, 0
         else:
             self._end_in_page_cache()
 

@@ -332,9 +332,11 @@ def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
     with tempfile.TemporaryDirectory(dir=shm) as folder:
         path, content = large_file(Path(folder))
         with _core.Engine(path, "pread") as engine:
-            for offset, length in ((0, len(content)), (4096, 1 << 20), (6 << 20, 64 << 20)):
-                with engine.populate(offset, length) as ticket:
-                    ticket.wait()
+            for end in (len(content), len(content) + (8 << 20)):
+                prefetch = _core.Prefetch(engine, end, piece=1 << 20, sweep_bytes_max=end)
+                left = prefetch.sweep_all()
+                prefetch.wait(end)
+                assert left == 0 or end > len(content), "all of it is there"
 
 
 @pytest.mark.parametrize("kind", ["pread", "direct", "uring"])

@@ -64,6 +64,13 @@ def open_again(path: str) -> None:
         first.again("pread", 4).close()
 
 
+def stream(path: str) -> _core.Prefetch:
+    engine = _core.Engine(f"{path}/a/data.mdb")
+    prefetch = _core.Prefetch(engine, engine.size(), piece=4096, sweep_bytes_max=engine.size())
+    prefetch.sweep_all()
+    return prefetch
+
+
 def read_past_the_cache(path: str) -> None:
     with lmdbio.open(f"{path}/a", readonly=True, lock=False) as env, env.begin() as txn:
         assert len(list(txn.cursor())) == 300
@@ -71,7 +78,7 @@ def read_past_the_cache(path: str) -> None:
 
 OPENINGS: dict[str, Callable[[str], object]] = {
     "an engine": lambda path: _core.Engine(f"{path}/a/data.mdb"),
-    "an engine with threads": lambda path: _core.Engine(f"{path}/a/data.mdb").populate(0, 4096),
+    "an engine with threads": stream,
     "an engine again": open_again,
     "files as one": lambda path: lmdbio.Records([f"{path}/a", f"{path}/b"]).read([0, 400]),
     "Records": lambda path: lmdbio.Records(f"{path}/a").read([0, 1]),

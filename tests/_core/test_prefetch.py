@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from lmdbio._core._lmdbio import lib
 
 from lmdbio import _core
 
@@ -204,8 +205,10 @@ def test_a_stream_of_a_file_without_room_in_the_page_cache_is_none(large):
 
 def test_few_pages_make_way_for_a_stream_and_many_stay(large):
     large.read(FILE_BYTES, PAGE)
-    large.clear_way(2 * FILE_BYTES)
+    lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
     assert cached(large) == 0
-    large.populate(0, FILE_BYTES).wait()
-    large.clear_way(2 * FILE_BYTES)
+    prefetch = streaming(large)
+    prefetch.sweep_all()
+    prefetch.wait(FILE_BYTES)
+    lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
     assert cached(large) >= FILE_BYTES

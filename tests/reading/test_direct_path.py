@@ -111,7 +111,7 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
                 check(records, np.arange(at, at + 100))
             assert passes_by(records) == (not records._routes.direct_path.once_over)
             if epoch == 0:
-                assert records._routes.file_cache._memory._credited == 0, (
+                assert records._routes.file_cache._stream._credited == 0, (
                     "one epoch says nothing of a second"
                 )
         assert records._routes.direct_path.once_over

@@ -89,9 +89,9 @@ def test_nothing_is_streamed_before_the_reads_have_cost_a_part_of_it(path):
             check(records.read(indices), indices)
             requests = records.stats().requests
             if requests <= worth:
-                assert records._routes.file_cache._memory._at == 0
+                assert records._routes.file_cache._stream._at == 0
             elif number == 20:
-                assert records._routes.file_cache._memory._at > 0
+                assert records._routes.file_cache._stream._at > 0
         assert requests > worth
 
 
@@ -100,7 +100,7 @@ def test_few_reads_earn_little(path):
         check(records.read([5, 3]), [5, 3])
         assert not records._routes.file_cache.complete()
         routes = records._routes
-        assert routes.file_cache._memory._at <= 4 * 2 * routes.options.gap_bytes_max
+        assert routes.file_cache._stream._at <= 4 * 2 * routes.options.gap_bytes_max
 
 
 def test_large_records_earn_nothing(tmp_path):
@@ -110,7 +110,7 @@ def test_large_records_earn_nothing(tmp_path):
     with lmdbio.Records(tmp_path / "env") as records:
         for index in range(0, 40, 2):
             assert bytes(records.read([index])[0]) == databases.value(index, 200_000)
-        assert records._routes.file_cache._memory._at == 0
+        assert records._routes.file_cache._stream._at == 0
 
 
 def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch):
@@ -121,7 +121,7 @@ def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch)
     with lmdbio.Records(path, memory_bytes_max=1 << 20, readahead=True) as records:
         for indices in batches():
             check(records.read(indices), indices)
-        assert records._routes.file_cache._memory.keep is None
+        assert records._routes.file_cache.place == "page cache"
     monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 1 << 19)
     with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
         assert records._routes.file_cache.place == "nowhere"
@@ -135,7 +135,7 @@ def test_a_child_forked_amid_the_stream_and_its_parent_both_go_on(path):
         head = batches()[:4]
         for indices in head:
             check(records.read(indices), indices)
-        assert records._routes.file_cache._memory._at
+        assert records._routes.file_cache._stream._at
         child = os.fork()
         if child == 0:
             try:

@@ -165,7 +165,7 @@ def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypa
             assert [bytes(view) for view in batch] == [content(i) for i in wanted.tolist()]
             read += int(batch.lengths.sum())
             if read < records._routes.file_cache.size:
-                assert records._routes.file_cache._memory._at == 0
+                assert records._routes.file_cache._stream._at == 0
             assert read < 10 * records._routes.file_cache.size
         assert counted.served > 0
 
