@@ -396,6 +396,8 @@ bool lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count
     if (s->piece == 0 && ahead < AHEAD_MIN)
         ahead = AHEAD_MIN;
     goal = at.high + (ahead < AHEAD_MAX ? ahead : AHEAD_MAX);
+    if (goal > s->file_end || (s->piece == 0 && s->file_end <= SMALL_BYTES))
+        goal = s->file_end;
     extend(s, goal < s->file_end ? lio_round_up(goal, round) : s->file_end);
     hint_strays(s, records, count, &at);
     *until = s->piece > 0 ? 0 : at.high;

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CursorIterator"]
 
-#: Steps, one of which had to wait, before an iterator reads ahead: twice as many after each run
-#: that was broken off, up to the larger number.
+#: An iterator reads ahead from its second record on, once it had to wait; after a run that was
+#: broken off, so many steps later, twice as many after the next, up to the larger number.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
 NEVER = 2**32 - 1
@@ -34,13 +34,14 @@ class CursorIterator(_core.Items):
         wanted = WANT_KEY if not values else WANT_VALUE if not keys else WANT_ITEM
         # A run must leave a position that can be found again: of duplicates, by the value.
         runs = move in (Move.NEXT, Move.NEXT_NODUP) and (values or not cursor._dup)
-        self._walk(cursor, move, wanted, STEPS_BEFORE_SCAN if runs else NEVER)
+        self._walk(cursor, move, wanted, 0 if runs else NEVER)
 
     def stop(self) -> None:
         """Go step by step again, and longer: a move of the cursor ended the run."""
         self.end()
         self._steps, self._has_waited = 0, False
-        self._patience = min(self._patience * 2, STEPS_BEFORE_SCAN_MAX)
+        longer = max(STEPS_BEFORE_SCAN, self._patience * 2)
+        self._patience = min(longer, STEPS_BEFORE_SCAN_MAX)
 
     def advance(self) -> Any:
         """Return the next item where no block has one.

@@ -212,3 +212,15 @@ def test_few_pages_make_way_for_a_stream_and_many_stay(large):
     prefetch.wait(FILE_BYTES)
     lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
     assert cached(large) >= FILE_BYTES
+
+
+def test_the_last_page_is_there_before_copies_look_at_it_and_stays(large):
+    end = 2 * FILE_BYTES
+    large.read(FILE_BYTES, PAGE)
+    large.map_cached(1 << 30)
+    for _ in range(100):  # the file is mapped after some reads
+        assert large.missing(pages(FILE_BYTES // PAGE, 1)) is None
+    assert cached(large) == 2 * PAGE
+    assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
+    lib.lio_engine_clear_way(large.pointer, end)
+    assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
