@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,6 +15,10 @@
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x8 /* linux/fs.h */
 #endif
+#endif
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; older C libraries do not name it */
 #endif
 
 /* For shorter reads, to read shows whether the page cache holds them. */
@@ -103,15 +108,39 @@ static int populate_by_reading(lio_buffered *known, int fd, uint64_t offset, uin
     return LIO_OK;
 }
 
-/* File systems without a disk (FUSE was seen to) drop advice as soon as a few requests are
- * under way. The kernel takes large pages for a stream: on a virtual disk 240 MiB took 0.16 s and 29 ms
- * of a processor, and 0.28 s and 95 ms by advice. */
+/* Maps a part of the file for a moment, and has the kernel fault all of it in: nothing is copied, and for
+ * a mapping that asks for huge pages it takes pages of 2 MiB from the first one on, where the file system
+ * can. On a virtual disk 240 MiB took 5 to 8 ms of a processor, and 30 by reading. False: it cannot, or a
+ * read tells why; also where the file ends before that. */
+static bool populate_by_mapping(lio_buffered *known, int fd, uint64_t offset, uint64_t length)
+{
+    uint64_t begin = lio_round_down(offset, (uint64_t)sysconf(_SC_PAGESIZE));
+    size_t size = (size_t)(offset + length - begin);
+    bool is_populated;
+    void *map;
+    if (length == 0 || atomic_load_explicit(&known->maps_nothing, memory_order_relaxed))
+        return false;
+    map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, (off_t)begin);
+    if (map == MAP_FAILED)
+        return false;
+    (void)madvise(map, size, MADV_HUGEPAGE); /* else in pages as the kernel likes */
+    is_populated = madvise(map, size, MADV_POPULATE_READ) == 0;
+    if (!is_populated && errno == EINVAL)
+        known->maps_nothing = true;
+    (void)munmap(map, size);
+    return is_populated;
+}
+
+/* File systems without a disk (FUSE was seen to) drop advice as soon as a few requests are under way, and
+ * wait for each page of a mapping. */
 int lio_buffered_populate(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
                           bool is_stream, lio_error *error)
 {
     int problem;
-    if (is_stream || !known->storage.disk)
+    if (!known->storage.disk || (is_stream && !populate_by_mapping(known, fd, offset, length)))
         return populate_by_reading(known, fd, offset, length, is_stream, error);
+    if (is_stream)
+        return LIO_OK;
     problem = posix_fadvise(fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
     return problem == 0 ? LIO_OK
                         : lio_fail_errno(error, problem, offset, length, "cannot read ahead");

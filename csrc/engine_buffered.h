@@ -15,6 +15,7 @@
 typedef struct {
     lio_storage storage;
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
+    atomic_bool maps_nothing;  /* the kernel does not fault in a mapping at once (Linux 5.14) */
     atomic_int begins; /* whether lio_buffered_try begins to fetch what is missing: 0 while not
                         * known, 1, -1 */
     atomic_bool always_waits; /* the kernel or the file system knows no RWF_NOWAIT */
