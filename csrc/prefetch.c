@@ -52,7 +52,7 @@ struct lio_prefetch {
     uint64_t scattered; /* what such records cost so far                   */
     uint64_t dense;     /* bytes of others                                 */
     uint32_t *units;    /* the same of each unit; NULL: there is no sweep  */
-    size_t sweeping;    /* streams of the sweep; 0: it has not begun      */
+    bool is_sweeping;   /* a sweep has begun                               */
 };
 
 /* The cost of reading some records where they lie: that of the jumps between them. */
@@ -225,12 +225,13 @@ static bool has_come(const lio_prefetch *s, uint64_t at)
 /* The next part of the file that a stream is to sweep, which passes by what has come. */
 static lio_extent next_step(const lio_prefetch *s, stream *t)
 {
-    uint64_t end;
+    uint64_t end, most;
     while (t->swept < t->end && has_come(s, t->swept))
         t->swept += UNIT_BYTES;
     t->swept = t->swept < t->end ? t->swept : t->end;
     end = t->swept;
-    while (end < t->end && end - t->swept < STEP_BYTES && !has_come(s, end))
+    most = lio_round_down(end + STEP_BYTES, ROUND_BYTES);
+    while (end < t->end && end < most && !has_come(s, end))
         end += UNIT_BYTES;
     end = end < t->end ? end : t->end;
     return (lio_extent){t->swept, end - t->swept};
@@ -241,7 +242,7 @@ static void go_on(lio_prefetch *s)
 {
     for (bool asks = true; asks;) {
         asks = false;
-        for (size_t i = 0; i < s->sweeping; i++) {
+        for (size_t i = 0; i < STREAMS; i++) {
             stream *t = &s->streams[i];
             lio_extent step = next_step(s, t);
             if (step.length == 0)
@@ -254,14 +255,14 @@ static void go_on(lio_prefetch *s)
     }
 }
 
-/* How many bytes of the first `until` of the file a sweep has not asked for. */
-static uint64_t left_to_ask(const lio_prefetch *s, uint64_t until)
+/* How many bytes a sweep asks for before it has asked for a part of the file. */
+static uint64_t left_to_ask(const lio_prefetch *s, lio_extent part)
 {
-    uint64_t left = 0;
-    for (size_t i = 0; i < s->sweeping; i++) {
+    uint64_t left = 0, end = part.offset + part.length;
+    for (size_t i = 0; i < STREAMS; i++) {
         const stream *t = &s->streams[i];
-        uint64_t end = until < t->end ? until : t->end;
-        left += t->swept < end ? end - t->swept : 0;
+        if (t->end > part.offset && t->swept < end)
+            left += (end < t->end ? end : t->end) - t->swept;
     }
     return left;
 }
@@ -278,29 +279,25 @@ static void note_dense(lio_prefetch *s, const lio_extent *records, size_t count)
     }
 }
 
-/* `is_awaited`: readers wait for all of it, so that the parts of it may come side by side. */
-static void begin_sweep(lio_prefetch *s, bool is_awaited)
+/* Two parts of the file come side by side, but for small files and disks that seek. The second begins at
+ * `middle`, where readers are. */
+static void begin_sweep(lio_prefetch *s, uint64_t middle)
 {
-    uint64_t cached, begin = 0, part;
+    uint64_t cached;
     bool is_there = lio_engine_cached(s->engine, 0, s->file_end, &cached, NULL) == LIO_OK &&
                     cached >= s->file_end;
-    s->sweeping = is_awaited && s->piece == 0 && s->file_end > SMALL_BYTES &&
-                          !lio_engine_seeks(s->engine)
-                      ? STREAMS
-                      : 1;
-    part = lio_round_up(s->file_end / s->sweeping, STEP_BYTES);
-    for (size_t i = 0; i < s->sweeping; i++) {
-        stream *t = &s->streams[i];
-        t->swept = begin;
-        t->end = i + 1 < s->sweeping && part < s->file_end - begin ? begin + part : s->file_end;
-        begin = t->end;
-        if (is_there)
-            t->swept = t->end;
-    }
+    if (s->piece > 0 || s->file_end <= SMALL_BYTES || lio_engine_seeks(s->engine))
+        middle = s->file_end;
+    s->streams[0].end = middle < s->file_end ? lio_round_down(middle, ROUND_BYTES) : s->file_end;
+    s->streams[1].swept = s->streams[0].end;
+    s->streams[1].end = s->file_end;
+    s->is_sweeping = true;
+    for (size_t i = 0; is_there && i < STREAMS; i++)
+        s->streams[i].swept = s->streams[i].end;
 }
 
 bool lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count,
-                        uint64_t block_bytes, uint64_t *until)
+                        uint64_t block_bytes, lio_extent *awaited)
 {
     uint64_t part;
     bool is_scattered;
@@ -311,15 +308,17 @@ bool lio_prefetch_sweep(lio_prefetch *s, const lio_extent *records, size_t count
     part = is_scattered && s->file_end <= SOON_BYTES ? SOON_PART : SWEEP_PART;
     s->scattered += is_scattered ? cost_of(records, count)
                                  : (count - at.records) * SCATTERED_BYTES;
-    if (!is_scattered && s->sweeping == 0)
-        note_dense(s, records, count);
-    if (s->sweeping == 0 && ((is_scattered && s->file_end <= SMALL_BYTES) ||
-                             s->scattered + s->dense / part >= s->file_end / part))
-        begin_sweep(s, is_scattered);
-    if (s->sweeping == 0)
+    if (!s->is_sweeping && ((is_scattered && s->file_end <= SMALL_BYTES) ||
+                            s->scattered + s->dense / part >= s->file_end / part))
+        begin_sweep(s, is_scattered ? s->file_end / 2 : at.low);
+    if (!s->is_sweeping) {
+        if (!is_scattered)
+            note_dense(s, records, count);
         return false;
+    }
     go_on(s);
-    *until = is_scattered ? s->file_end : at.high;
+    *awaited = is_scattered ? (lio_extent){0, s->file_end}
+                            : (lio_extent){at.low, at.high - at.low};
     return true;
 }
 
@@ -328,10 +327,10 @@ uint64_t lio_prefetch_sweep_all(lio_prefetch *s)
     uint64_t left;
     if (s == NULL || s->units == NULL)
         return UINT64_MAX;
-    if (s->sweeping == 0)
-        begin_sweep(s, true);
+    if (!s->is_sweeping)
+        begin_sweep(s, s->file_end / 2);
     go_on(s);
-    left = left_to_ask(s, s->file_end);
+    left = left_to_ask(s, (lio_extent){0, s->file_end});
     for (size_t i = 0; i < TICKETS; i++)
         if (end_request(s, &s->requests[i], 0) == LIO_PENDING)
             left += s->requests[i].range.length;
@@ -379,7 +378,7 @@ static void hint_strays(lio_prefetch *s, const lio_extent *records, size_t count
 }
 
 bool lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count,
-                        uint64_t block_bytes, uint64_t ahead, uint64_t *until)
+                        uint64_t block_bytes, uint64_t ahead, lio_extent *awaited)
 {
     uint64_t goal, round;
     place at;
@@ -400,11 +399,18 @@ bool lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count
         goal = s->file_end;
     extend(s, goal < s->file_end ? lio_round_up(goal, round) : s->file_end);
     hint_strays(s, records, count, &at);
-    *until = s->piece > 0 ? 0 : at.high;
+    *awaited = (lio_extent){0, s->piece > 0 ? 0 : at.high};
     return true;
 }
 
-int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
+/* Whether nobody who waits for a part needs a request. */
+static bool is_beside(const request *r, lio_extent part)
+{
+    return r->range.offset >= part.offset + part.length ||
+           r->range.offset + r->range.length <= part.offset;
+}
+
+int lio_prefetch_wait(lio_prefetch *s, lio_extent awaited, int timeout_ms)
 {
     uint64_t begun = timeout_ms > 0 ? lio_now_ns() : 0;
     int left = timeout_ms;
@@ -415,11 +421,11 @@ int lio_prefetch_wait(lio_prefetch *s, uint64_t until, int timeout_ms)
         go_on(s);
         for (size_t i = 0; i < TICKETS; i++) {
             request *r = &s->requests[(s->next + i) % TICKETS];
-            if (r->ticket == NULL || (r->range.offset >= until && left_to_ask(s, until) == 0))
+            if (r->ticket == NULL || (is_beside(r, awaited) && left_to_ask(s, awaited) == 0))
                 continue;
             if (end_request(s, r, left) == LIO_PENDING)
                 return LIO_PENDING;
-            waits = s->sweeping > 0; /* that made room for the next one */
+            waits = s->is_sweeping; /* that made room for the next one */
             if (timeout_ms > 0) {
                 uint64_t taken_ms = (lio_now_ns() - begun) / 1000000;
                 left = taken_ms < (uint64_t)timeout_ms ? timeout_ms - (int)taken_ms : 0;

@@ -37,10 +37,10 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
                                 uint64_t sweep_bytes_max);
 
 /* The reader is about to come to some records, in blocks of about `block_bytes`: sweeps the file where
- * that pays. `until`: the reader is to wait until so much of it has come. False: the file is not swept,
- * or `prefetch` is NULL. */
+ * that pays. `awaited`: the part that the reader is to wait for. False: the file is not swept, or
+ * `prefetch` is NULL. */
 bool lio_prefetch_sweep(lio_prefetch *prefetch, const lio_extent *records, size_t count,
-                        uint64_t block_bytes, uint64_t *until);
+                        uint64_t block_bytes, lio_extent *awaited);
 
 /* Sweeps the file whatever its readers want, or goes on with that. How many bytes of it have not come yet;
  * UINT64_MAX: that is of no use here, or it is NULL. */
@@ -52,15 +52,15 @@ uint64_t lio_prefetch_asked(const lio_prefetch *prefetch);
 /* The same for a file that is not: has it brought there around the records, and up to `ahead` bytes
  * beyond. False: they do not lie dense, so that is of no use for them, or it is NULL. */
 bool lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,
-                        uint64_t block_bytes, uint64_t ahead, uint64_t *until);
+                        uint64_t block_bytes, uint64_t ahead, lio_extent *awaited);
 
 /* Has the kernel told of some records that lie anywhere, those near each other at once, by the threads of
  * `engine`. A new ticket that nobody need wait for; NULL where that is not possible. */
 lio_ticket *lio_prefetch_hint(lio_engine *engine, const lio_extent *records, size_t count);
 
-/* Waits up to `timeout_ms` in all (-1: for ever) until the file up to `until` has come, as far as it was
+/* Waits up to `timeout_ms` in all (-1: for ever) until a part of the file has come, as far as it was
  * asked for. LIO_PENDING: ask again. */
-int lio_prefetch_wait(lio_prefetch *prefetch, uint64_t until, int timeout_ms);
+int lio_prefetch_wait(lio_prefetch *prefetch, lio_extent awaited, int timeout_ms);
 
 /* Ends what is under way. NULL is fine. */
 void lio_prefetch_close(lio_prefetch *prefetch);

@@ -44,8 +44,8 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     lio_block blocks[2];
     piece loaded;
-    uint64_t brought; /* how far the file must have come for the last block; 0: it need not */
-    bool is_in_place; /* the last piece was left in a mapping: each value is copied once */
+    lio_extent brought;     /* of the file, for the last block; empty: it need not be */
+    bool is_in_place;       /* the last piece was left in a mapping: each value is copied once */
     lio_prefetch *prefetch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see submit() */
@@ -180,10 +180,10 @@ static bool sweep(const lio_scan *scan, lio_block *b)
         return false;
     if (b->extent_count > 0)
         return lio_prefetch_sweep(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit,
-                                  &b->until);
+                                  &b->awaited);
     leaves = leaves_of(scan, b, &count);
     is_swept = leaves != NULL &&
-               lio_prefetch_sweep(scan->prefetch, leaves, count, scan->bytes_limit, &b->until);
+               lio_prefetch_sweep(scan->prefetch, leaves, count, scan->bytes_limit, &b->awaited);
     free(leaves);
     return is_swept;
 }
@@ -193,7 +193,7 @@ static bool cover(const lio_scan *scan, lio_block *b)
 {
     return b->extent_count > 1 &&
            lio_prefetch_cover(scan->prefetch, b->extents, b->extent_count, scan->bytes_limit,
-                              2 * GROWTH * scan->bytes_limit, &b->until);
+                              2 * GROWTH * scan->bytes_limit, &b->awaited);
 }
 
 /* Starts the reads of a collected block. */
@@ -247,7 +247,7 @@ static void collect(lio_scan *scan, lio_block *b)
     lio_engine_count_stage(scan->engine, LIO_STAGE_LOCATE, begun, b->count);
     lio_engine_count_records(scan->engine, b->count, 0, 0);
     code = submit(scan, b, &scan->failure);
-    scan->brought = b->until;
+    scan->brought = b->awaited;
     if (code != LIO_OK) {
         scan->failed = code;
         lio_block_clear(b);
@@ -302,9 +302,9 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     }
     if (next->state == LIO_BLOCK_EMPTY) {
         /* Its leaves lie among the values: those that a stream is about to bring are not read first. */
-        if (scan->brought > 0 &&
-            lio_prefetch_wait(scan->prefetch, scan->brought + scan->bytes_limit, timeout_ms) !=
-                LIO_OK)
+        lio_extent near = {scan->brought.offset, scan->brought.length + scan->bytes_limit};
+        if (scan->brought.length > 0 &&
+            lio_prefetch_wait(scan->prefetch, near, timeout_ms) != LIO_OK)
             return LIO_PENDING;
         collect(scan, next);
     }
@@ -313,12 +313,13 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
             *error = scan->failure;
         return scan->failed;
     }
-    if (next->until > 0 && lio_prefetch_wait(scan->prefetch, next->until, timeout_ms) != LIO_OK)
+    if (next->awaited.length > 0 &&
+        lio_prefetch_wait(scan->prefetch, next->awaited, timeout_ms) != LIO_OK)
         return LIO_PENDING;
     if (other->state == LIO_BLOCK_HANDED_OUT) {
         /* The block handed out before this one: its memory now takes the one after. */
         look_ahead(scan, next);
-        if (scan->options.want_values && next->until == 0)
+        if (scan->options.want_values && next->awaited.length == 0)
             collect(scan, other);
         else
             lio_block_clear(other); /* what it needs is read ahead by others */

@@ -15,7 +15,7 @@ void lio_block_clear(lio_block *b)
     b->count = b->extent_count = 0;
     b->arena_size = b->value_bytes = b->spread_bytes = 0;
     b->past = b->is_prefetched = false;
-    b->until = 0;
+    b->awaited = (lio_extent){0, 0};
     b->state = LIO_BLOCK_EMPTY;
 }
 

@@ -35,7 +35,7 @@ typedef struct {
     lio_ticket *advice; /* what the kernel was told in advance; nobody waits for it */
     lio_plan *plan;     /* NULL: its values are read piece by piece */
     bool past;
-    uint64_t until;     /* how far the file must have come first (prefetch.h) */
+    lio_extent awaited; /* the part of the file that must have come first (prefetch.h) */
     bool is_prefetched; /* and the leaves between its values are there too */
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;

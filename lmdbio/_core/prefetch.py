@@ -16,6 +16,10 @@ from lmdbio._core.status import SLICE_MS
 NOTHING_STAYS = 2**64 - 1
 
 
+def _range_of(extent: Any) -> range:
+    return range(int(extent.offset), int(extent.offset + extent.length))
+
+
 class Prefetch:
     """Brings a file to the page cache, in its order, before its readers ask.
 
@@ -43,20 +47,20 @@ class Prefetch:
         lib.lio_cell_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
         self._pointer: Any = held(cell) if cell[0] else None
 
-    def sweep(self, extents: Extents, *, block_bytes: int) -> int | None:
+    def sweep(self, extents: Extents, *, block_bytes: int) -> range | None:
         """Bring the file there whole, in its order, once that pays for such records.
 
         Returns:
-            How much of the file must have come before they are read: ``wait`` for that. None:
-            it is not swept.
+            The bytes of the file that must have come before they are read: ``wait`` for these.
+            None: it is not swept.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         pointer = self._pointer if self._pointer is not None else ffi.NULL
-        until = ffi.new("uint64_t *")
+        awaited = ffi.new("lio_extent *")
         is_swept = lib.lio_prefetch_sweep(
-            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, until
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, awaited
         )
-        return int(until[0]) if is_swept else None
+        return _range_of(awaited) if is_swept else None
 
     def sweep_all(self) -> int | None:
         """Bring the whole file there, or go on with that.
@@ -74,7 +78,7 @@ class Prefetch:
         """Bytes that were asked for so far."""
         return int(lib.lio_prefetch_asked(self._pointer)) if self._pointer is not None else 0
 
-    def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> int | None:
+    def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> range | None:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.
 
         Returns:
@@ -82,21 +86,23 @@ class Prefetch:
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         pointer = self._pointer if self._pointer is not None else ffi.NULL
-        until = ffi.new("uint64_t *")
+        awaited = ffi.new("lio_extent *")
         is_covered = lib.lio_prefetch_cover(
-            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead, until
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead, awaited
         )
-        return int(until[0]) if is_covered else None
+        return _range_of(awaited) if is_covered else None
 
-    def wait(self, until: int) -> None:
-        """Wait until the file up to ``until`` has come, as far as it was asked for."""
-        while not self.poll(until, SLICE_MS):
+    def wait(self, awaited: range) -> None:
+        """Wait until bytes of the file have come, as far as they were asked for."""
+        while not self.poll(awaited, SLICE_MS):
             pass
 
-    def poll(self, until: int, timeout_ms: int = 0) -> bool:
-        """Return whether it has, after ``timeout_ms`` at most."""
-        pointer = self._pointer
-        return pointer is None or lib.lio_prefetch_wait(pointer, until, timeout_ms) == lib.LIO_OK
+    def poll(self, awaited: range, timeout_ms: int = 0) -> bool:
+        """Return whether they have, after ``timeout_ms`` at most."""
+        if self._pointer is None:
+            return True
+        part = ffi.new("lio_extent *", (awaited.start, len(awaited)))[0]
+        return bool(lib.lio_prefetch_wait(self._pointer, part, timeout_ms) == lib.LIO_OK)
 
     def close(self) -> None:
         """Ends what is under way. May be called twice."""

@@ -81,10 +81,10 @@ class _Sweep(NamedTuple):
     """The file on its way to the page cache, as far as a block needs it."""
 
     prefetch: _core.Prefetch
-    until: int
+    awaited: range
 
     def poll(self, timeout_ms: int = 0) -> bool:
-        return self.prefetch.poll(self.until, timeout_ms)
+        return self.prefetch.poll(self.awaited, timeout_ms)
 
 
 class Supply(Protocol):
@@ -239,9 +239,9 @@ class FileSupply:
         if self._prefetch is None or pending.speculated is not None:
             return
         size = int(extents["length"].sum())
-        until = self._prefetch.sweep(extents, block_bytes=max(1, size))
-        if until is not None:
-            pending.is_swept, pending.awaited = True, _Sweep(self._prefetch, until)
+        awaited = self._prefetch.sweep(extents, block_bytes=max(1, size))
+        if awaited is not None:
+            pending.is_swept, pending.awaited = True, _Sweep(self._prefetch, awaited)
 
     def _locate(self, number: int, alive: Callable[[], None]) -> _core.Extents | None:
         """Return the extents of a block's records; None: the cursor has not come by them yet."""

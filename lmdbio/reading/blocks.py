@@ -98,23 +98,23 @@ class Blocks:
         """
         plan = None
         size = int(extents["length"].sum())
-        until = prefetch.sweep(extents, block_bytes=max(size, 1))
-        if until is None and prefetch.is_stream:
-            until = self._cover(extents, size, prefetch)
-        if until is not None:
-            return _Direct(self, extents, prefetch, until)
+        awaited = prefetch.sweep(extents, block_bytes=max(size, 1))
+        if awaited is None and prefetch.is_stream:
+            awaited = self._cover(extents, size, prefetch)
+        if awaited is not None:
+            return _Direct(self, extents, prefetch, awaited)
         if self.direct_path.engine(max(size, BATCH_BYTES_MIN)) is not None:
             plan = self.plan(extents)
             if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
                 return Block(self, extents, plan)
         if not prefetch.is_stream:
-            until = self._cover(extents, size, prefetch)
-            if until is not None:
-                return _Direct(self, extents, prefetch, until)
+            awaited = self._cover(extents, size, prefetch)
+            if awaited is not None:
+                return _Direct(self, extents, prefetch, awaited)
         return Block(self, extents, plan or self.plan(extents))
 
     @staticmethod
-    def _cover(extents: _core.Extents, size: int, prefetch: _core.Prefetch) -> int | None:
+    def _cover(extents: _core.Extents, size: int, prefetch: _core.Prefetch) -> range | None:
         return prefetch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES))
 
     def plan(self, extents: _core.Extents) -> _core.Plan:
@@ -210,13 +210,13 @@ class _Direct:
     """Records that are read where they are wanted, once the file has come so far."""
 
     def __init__(
-        self, blocks: Blocks, extents: _core.Extents, prefetch: _core.Prefetch, until: int
+        self, blocks: Blocks, extents: _core.Extents, prefetch: _core.Prefetch, awaited: range
     ) -> None:
         self._blocks, self._extents = blocks, extents
-        self._prefetch, self._until = prefetch, until
+        self._prefetch, self._awaited = prefetch, awaited
 
     def wait(self) -> None:
-        self._prefetch.wait(self._until)
+        self._prefetch.wait(self._awaited)
 
     def values(self) -> Iterator[bytes]:
         return self._blocks.source.values(self._blocks.engine, self._extents)
@@ -277,11 +277,11 @@ class InOrder:
             prefetch = self._prefetch
             if not prefetch.is_stream:
                 return  # a plan of all its reads is as good
-            until = prefetch.sweep(extents, block_bytes=max(size, 1))
-            if until is None:
-                until = prefetch.cover(extents, block_bytes=max(size, 1), ahead=BLOCK_BYTES)
-            if until is not None:
-                prefetch.wait(until)
+            awaited = prefetch.sweep(extents, block_bytes=max(size, 1))
+            if awaited is None:
+                awaited = prefetch.cover(extents, block_bytes=max(size, 1), ahead=BLOCK_BYTES)
+            if awaited is not None:
+                prefetch.wait(awaited)
 
     def _is_cached(self, extents: _core.Extents) -> bool:
         """Whether the page cache has a batch, and what follows, as far as is known."""

@@ -153,7 +153,7 @@ class _ToPageCache:
 
     def wait(self) -> None:
         if self._prefetch is not None:
-            self._prefetch.poll(self._size, _core.SLICE_MS)
+            self._prefetch.poll(range(self._size), _core.SLICE_MS)
 
     def lend(self) -> Lent | None:
         return None

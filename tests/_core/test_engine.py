@@ -335,7 +335,7 @@ def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
             for end in (len(content), len(content) + (8 << 20)):
                 prefetch = _core.Prefetch(engine, end, piece=1 << 20, sweep_bytes_max=end)
                 left = prefetch.sweep_all()
-                prefetch.wait(end)
+                prefetch.wait(range(end))
                 assert left == 0 or end > len(content), "all of it is there"
 
 

@@ -95,7 +95,7 @@ def streaming(engine, size: int = FILE_BYTES, sweep_bytes_max: int = 1 << 40) ->
     return _core.Prefetch(engine, size, piece=0, sweep_bytes_max=sweep_bytes_max)
 
 
-def sweep(prefetch: _core.Prefetch, extents) -> int | None:
+def sweep(prefetch: _core.Prefetch, extents) -> range | None:
     return prefetch.sweep(extents, block_bytes=BLOCK)
 
 
@@ -120,9 +120,9 @@ def cached(engine) -> int:
 def test_a_file_is_swept_once_scattered_records_have_cost_enough(large, piece):
     prefetch = _core.Prefetch(large, 2 * FILE_BYTES, piece=piece, sweep_bytes_max=1 << 40)
     answers = [sweep(prefetch, scattered(4)) for _ in range(20)]
-    begun = answers.index(2 * FILE_BYTES)
+    begun = answers.index(range(2 * FILE_BYTES))
     assert 0 < begun < 20 and set(answers[:begun]) == {None}
-    assert set(answers[begun:]) == {2 * FILE_BYTES}
+    assert set(answers[begun:]) == {range(2 * FILE_BYTES)}
     prefetch.wait(answers[-1])
     assert cached(large) == 2 * FILE_BYTES
 
@@ -139,14 +139,35 @@ def test_a_file_is_swept_once_strays_among_dense_records_have_cost_enough(large)
 
 def test_a_small_file_is_swept_as_soon_as_records_are_scattered(engine):
     assert sweep(streaming(engine), pages(0, 64)) is None
-    assert sweep(streaming(engine), scattered(64)) == FILE_BYTES
+    assert sweep(streaming(engine), scattered(64)) == range(FILE_BYTES)
 
 
-def test_dense_records_of_a_swept_file_wait_for_what_is_before_them(engine):
+def part_of(block) -> range:
+    return range(int(block["offset"][0]), int(block["offset"][-1] + block["length"][-1]))
+
+
+def test_dense_records_of_a_swept_file_wait_for_their_part_of_it(engine):
     prefetch = streaming(engine)
     sweep(prefetch, scattered(64))
     block = pages(FILE_BYTES // PAGE // 2, 64)
-    assert sweep(prefetch, block) == int(block["offset"][-1] + block["length"][-1])
+    assert sweep(prefetch, block) == part_of(block)
+    prefetch.wait(part_of(block))
+    assert engine.missing(block) is None
+
+
+def test_a_sweep_for_dense_records_begins_where_they_lie(large):
+    prefetch = streaming(large, 2 * FILE_BYTES)
+    for at in range(3 * FILE_BYTES // PAGE // 2, 2 * FILE_BYTES // PAGE, 64):
+        block = pages(at, 64)
+        block["offset"][1::8] = scattered(8)["offset"]
+        awaited = sweep(prefetch, block)
+        if awaited is not None:
+            break
+    assert awaited == part_of(block)
+    prefetch.wait(awaited)
+    assert large.missing(pages(at, 1)) is None
+    prefetch.wait(range(2 * FILE_BYTES))
+    assert cached(large) == 2 * FILE_BYTES
 
 
 def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
@@ -162,7 +183,7 @@ def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
     assert sweep(streaming(memory, 1 << 20), scattered(64)) is None
     closed = streaming(engine)
     closed.close()
-    closed.wait(FILE_BYTES)
+    closed.wait(range(FILE_BYTES))
     assert sweep(closed, scattered(64)) is None
 
 
@@ -178,12 +199,13 @@ def test_a_stream_brings_what_dense_records_need_and_little_more(large):
     prefetch = streaming(large, 2 * FILE_BYTES)
     for at in range(0, 4096, 256):
         block = pages(at, 256)
-        until = prefetch.cover(block, block_bytes=BLOCK, ahead=4 * BLOCK)
-        assert until == int(block["offset"][-1] + block["length"][-1])
-        prefetch.wait(until)
-        assert cached(large) >= until
+        awaited = prefetch.cover(block, block_bytes=BLOCK, ahead=4 * BLOCK)
+        assert awaited.stop == int(block["offset"][-1] + block["length"][-1])
+        prefetch.wait(awaited)
+        assert cached(large) >= awaited.stop
     prefetch.close()
-    assert cached(large) <= until + (32 << 20) + (64 << 20)  # and the kernel's own readahead
+    most = awaited.stop + (32 << 20) + (64 << 20)  # and the kernel's own readahead
+    assert cached(large) <= most
 
 
 def test_stray_records_beside_a_stream_are_told_of(large):
@@ -209,7 +231,7 @@ def test_few_pages_make_way_for_a_stream_and_many_stay(large):
     assert cached(large) == 0
     prefetch = streaming(large)
     prefetch.sweep_all()
-    prefetch.wait(FILE_BYTES)
+    prefetch.wait(range(FILE_BYTES))
     lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
     assert cached(large) >= FILE_BYTES
 
@@ -224,3 +246,20 @@ def test_the_last_page_is_there_before_copies_look_at_it_and_stays(large):
     assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
     lib.lio_engine_clear_way(large.pointer, end)
     assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
+
+
+def test_a_stream_completes_what_the_page_cache_has_parts_of(large):
+    for at in range(0, 2 * FILE_BYTES, 3 << 20):
+        large.read(at + (at >> 3 & ~(PAGE - 1)) % (3 << 20), PAGE)
+    prefetch = streaming(large, 2 * FILE_BYTES)
+    while prefetch.sweep_all():
+        prefetch.wait(range(2 * FILE_BYTES))
+    assert cached(large) == 2 * FILE_BYTES
+
+
+def test_a_stream_of_a_file_that_was_cut_ends(large):
+    os.truncate(large.path, FILE_BYTES + 100)
+    prefetch = streaming(large, 2 * FILE_BYTES)
+    while prefetch.sweep_all():
+        prefetch.wait(range(2 * FILE_BYTES))
+    assert 0 < cached(large) <= FILE_BYTES + PAGE

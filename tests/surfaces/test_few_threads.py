@@ -75,7 +75,7 @@ uncached(), reader(shuffle=True, epochs=2, cache="memory=256K,warm=preload")
 if url:
     records("auto", url[0]), records("auto", url), environment("auto", url[0])
 prefetch = _core.Prefetch(_core.Engine(a + "/data.mdb"), 1 << 20, piece=0, sweep_bytes_max=1 << 20)
-uncached(), prefetch.sweep_all(), prefetch.wait(1 << 20)
+uncached(), prefetch.sweep_all(), prefetch.wait(range(1 << 20))
 """
 
 
