@@ -13,9 +13,11 @@ Source: HDMLP thesis (Dryden et al.), section 4.3 (tiers of a node).
 
 from __future__ import annotations
 
+import _thread
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
 from threading import Lock
 from time import monotonic
 from typing import NamedTuple
@@ -74,6 +76,84 @@ class DiskRows(NamedTuple):
     wrong: Flags
 
 
+class _Write:
+    """A write, which the writer makes and another thread waits for.
+
+    Ctrl-C may end any step of the one that waits, and it waits again: so nobody holds a lock but
+    the writer, until the end of the write.
+
+    Args:
+        work: writes, and returns whether it has.
+
+    Attributes:
+        is_done: it was made, or has failed.
+        has_written: it was made.
+    """
+
+    __slots__ = ("_under_way", "_work", "has_written", "is_done")
+
+    def __init__(self, work: Callable[[], bool]) -> None:
+        self._work: Callable[[], bool] | None = work
+        self.has_written = self.is_done = False
+        self._under_way = Lock()
+        self._under_way.acquire()
+
+    def run(self) -> None:
+        work, self._work = self._work, None
+        try:
+            self.has_written = work is not None and work()
+        except BaseException:
+            self.has_written = False  # ``KeptDisk._write`` has told why
+        finally:
+            self.is_done = True
+            self._under_way.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it is done, after so long at most."""
+        if not self.is_done:
+            self._under_way.acquire(timeout=seconds)
+        return self.is_done
+
+
+class _Writer:
+    """The thread that makes the writes, one after another; the first of them starts it."""
+
+    def __init__(self) -> None:
+        self.waiting: SimpleQueue[_Write | None] = SimpleQueue()
+        self._has_begun, self._is_alive = False, Lock()
+
+    def begin(self, work: Callable[[], bool]) -> _Write:
+        """Have a write made.
+
+        Raises:
+            RuntimeError: there is no thread for it.
+        """
+        if not self._has_begun:
+            # Ctrl-C between these two starts a second thread later, which ends at once.
+            _thread.start_new_thread(_write_all, (self.waiting, self._is_alive))
+            self._has_begun = True
+        one = _Write(work)
+        self.waiting.put(one)
+        return one
+
+    def end(self, *, waits: bool) -> None:
+        """End the thread behind the writes that wait; ``waits``: until it has ended."""
+        self.waiting.put(None)
+        if waits:
+            self._is_alive.acquire()
+
+
+def _write_all(waiting: SimpleQueue[_Write | None], is_alive: _thread.LockType) -> None:
+    if not is_alive.acquire(blocking=False):
+        return
+    try:
+        while (one := waiting.get()) is not None:
+            one.run()
+            del one  # nothing is kept while this waits
+    finally:
+        is_alive.release()
+
+
 class KeptDisk:
     """Grains of a file on a disk.
 
@@ -107,12 +187,13 @@ class KeptDisk:
         self._engine = file.open_engine(DEPTH)
         choice = choose_reading(self._engine, "batch", Overrides(engine="pread"))
         self._options = PlanOptions(GAP_BYTES_MAX, choice.request_bytes_max)
-        self._writer: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "lmdbio kept disk")
+        self._writer: _Writer | None = _Writer()
+        weakref.finalize(self, self._writer.waiting.put, None)
         self._lock = Lock()
         self.is_over = self.is_full = False
         self.damaged_pages = 0
         self._stuck_s, self._patience = -RETRY_SECONDS, 1
-        self._stuck_write: Future[bool] | None = None  # that was waited for in vain
+        self._stuck_write: _Write | None = None  # that was waited for in vain
         self._written_s = 0.0  # when the writer last began or ended something
         fork.register(self)
 
@@ -307,18 +388,18 @@ class KeptDisk:
         parts = [run[at : at + at_once] for run in runs for at in range(0, len(run), at_once)]
         return [part for part in parts if len(part)]
 
-    def _begin_write(self, grains: I64, address: int, memory: _core.Memory) -> Future[bool] | None:
+    def _begin_write(self, grains: I64, address: int, memory: _core.Memory) -> _Write | None:
         """Start to write grains that lie side by side; None: nothing is written any more."""
         writer, first = self._writer, int(self._pages[grains[0]])
         count = int(self._page_ends[grains[-1]]) - first
         if writer is None or self.is_full or self.is_away:
             return None
         stuck = self._stuck_write
-        if stuck is not None and not stuck.done():
+        if stuck is not None and not stuck.is_done:
             return None  # it would wait behind that one
         try:
-            return writer.submit(partial(self._write, memory, address, first, count))
-        except RuntimeError:  # it is closed, or the interpreter ends
+            return writer.begin(partial(self._write, memory, address, first, count))
+        except RuntimeError:  # there is no thread for it, or the interpreter ends
             return None
 
     def _write(self, memory: _core.Memory, address: int, page: int, count: int) -> bool:
@@ -336,15 +417,15 @@ class KeptDisk:
         self._written_s = monotonic()
         return True
 
-    def _has_written(self, one: Future[bool]) -> bool:
+    def _has_written(self, one: _Write) -> bool:
         """Wait for a write, and return whether its grains are there."""
         begun_s = monotonic()
-        while not wait([one], _core.SLICE_MS / 1000).done:
+        while not one.wait(_core.SLICE_MS / 1000):
             if self.is_away or monotonic() > max(begun_s, self._written_s) + STUCK_SECONDS:
                 self._stuck_write = one
                 self._note_stuck()
                 return False
-        return not one.cancelled() and one.exception() is None and one.result()
+        return one.has_written
 
     def close(self) -> None:
         """Give up writes, wait for the one that is under way, if the disk answers, and unlock.
@@ -355,6 +436,6 @@ class KeptDisk:
         self.is_over = self.is_full = True
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.shutdown(wait=not is_stuck, cancel_futures=True)
+            writer.end(waits=not is_stuck)
         self._engine.close()
         self._file.close()
