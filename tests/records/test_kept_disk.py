@@ -282,6 +282,7 @@ def test_threads_read_each_grain_once(path: Path, folder: Path, memory: int) -> 
 def test_reading_goes_on_after_ctrl_c_at_any_moment(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    job(path, folder, 60 * GRAIN)  # loads its modules, whose locks Python leaves held at Ctrl-C
     monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
     monkeypatch.setattr(kept_loads, "BUFFER_BYTES", 4 * GRAIN)
     for moment in range(30):
