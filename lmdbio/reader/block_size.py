@@ -20,6 +20,7 @@ __all__ = [
     "Sizing",
     "WindowBuffers",
     "copied_window_bytes",
+    "spare_bytes",
 ]
 
 #: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
@@ -386,6 +387,16 @@ def copied_window_bytes(sizing: Sizing, k: int) -> int:
     k = max(k, 1)
     data = sizing._rounded(sizing._copied_bytes(k, k * sizing._rows))
     return sizing._slots * (sizing._table_bytes(k) + data)
+
+
+def spare_bytes(sizing: Sizing, layout: share.Layout) -> int:
+    """Return the bytes of a root's part of the budget that its slots leave.
+
+    Args:
+        sizing: that has measured the records.
+        layout: of the slots.
+    """
+    return max(0, sizing._budget - sizing._apart - layout.slots * layout.slot_bytes)
 
 
 def _rows_max(schedule: Schedule, team: int) -> int:

@@ -40,7 +40,7 @@ from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import Sizing
+from lmdbio.reader.block_size import Sizing, spare_bytes
 from lmdbio.reader.caching import Wish
 from lmdbio.reader.carrying import launch, wait_warm
 from lmdbio.reader.options import LOCAL, ReaderOptions
@@ -180,7 +180,8 @@ def _supply(
     """Return what brings this root's blocks: with the other roots, or block by block."""
     size, buffers, kept = sizing.request_bytes_max, sizing.window_buffers, rows.caching.kept
     if kept is None and not (buffers.count and sizing.sliced is not None):
-        return FileSupply(source, schedule, team, window, mail, size, counter)
+        mapped_bytes_max = 0 if source.choice.demanded else spare_bytes(sizing, window.layout)
+        return FileSupply(source, schedule, team, window, mail, size, mapped_bytes_max, counter)
     from lmdbio.reader.joint_supply import supply_jointly  # others begin sooner without it
 
     exchange: share.Exchange | None = None

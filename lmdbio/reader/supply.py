@@ -156,6 +156,8 @@ class FileSupply:
         window: whose slots it fills.
         mail: brings the cursor, where roots share one.
         request_bytes_max: bytes per request.
+        mapped_bytes_max: bytes of the page cache that are copied out of a mapping, where a disk of
+            this machine is under the file: a call for each record would take longer than its copy.
         counter: counts what is located, planned, submitted and guessed.
 
     Attributes:
@@ -172,6 +174,7 @@ class FileSupply:
         window: share.NodeWindow,
         mail: RootMail,
         request_bytes_max: int,
+        mapped_bytes_max: int,
         counter: StageCounter,
     ) -> None:
         self._source, self._schedule, self._team = source, schedule, team
@@ -187,6 +190,8 @@ class FileSupply:
             self._prefetch = _core.Prefetch(
                 source.engine, source.engine.size(), piece=0, sweep_bytes_max=cached_bytes_max()
             )
+            if mapped_bytes_max > 0:
+                source.engine.map_cached(mapped_bytes_max)
         self.path, self.guard = source.index.path, source.index.guard
         self.flights: deque[Flight] = deque()
 
