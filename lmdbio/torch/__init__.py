@@ -1,17 +1,18 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
 Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine``, ``observe``,
-``inside`` and ``batch``; torch itself only where it must be subclassed.
+``inside``, ``batch`` and ``_core``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
     IterableDataset  each rank's and worker's batches, read ahead
-    Loader           batches read and decoded by threads of this process: no worker processes, no
-                     copies between them
+    Loader           batches read by this process, and decoded by its loop, by threads or
+                     processes, as suits the transform
     ReaderLoader     the same out of a Reader's shared window
 
 Inside, ``ranks`` says which process of a job this is, ``resume`` where in the epochs it is,
-``samples`` makes samples of values, and ``draws`` the random numbers that they draw.
+``samples`` makes samples of values, and ``draws`` the random numbers that they draw; ``workers``
+chooses who makes them, and ``threads``, ``processes`` and ``prefetch`` have them made.
 
 All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
 them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of

@@ -138,6 +138,14 @@ class Dataset(torch.utils.data.Dataset[Any]):
             return values
         return starmap(self.transform, values) if self.keys else map(self.transform, values)
 
+    def describe(self, index: int) -> str:
+        """Return in words where a sample comes from: index, key and file."""
+        return origin(self.records, index)
+
+    def count_left_out(self, count: int) -> None:
+        """Count samples that another process has left out."""
+        self._maker.count_left_out(count)
+
     def stats(self) -> Stats:
         """Return what this process has read so far, and how many samples it has left out."""
         read = self.records.stats()

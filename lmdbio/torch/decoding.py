@@ -12,8 +12,9 @@ from typing import Any
 from lmdbio.batch import Batch
 from lmdbio.reader.reader import Reader
 from lmdbio.torch.draws import Indexed, Source
+from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.samples import Errors, Numbered, SampleMaker
-from lmdbio.torch.threads import Ended, Prefetcher, Wanted, WorkerThreads
+from lmdbio.torch.threads import Wanted, WorkerThreads
 
 __all__ = ["NOTHING", "DecodedBatches", "Decoder"]
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from lmdbio.errors import Error
+from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
@@ -181,6 +182,11 @@ class JointBatches:
                 sequence.close()
             finally:
                 self._done += sequence.reader.stats()
+
+    @property
+    def workers(self) -> Reason:
+        """The workers that make the batches, and the reason for them."""
+        return Reason("keyword", "threads share the records of each of a Reader's batches")
 
     def stats(self) -> Stats:
         """Return the counts of all Readers."""

@@ -9,8 +9,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
@@ -19,60 +17,65 @@ from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
-from lmdbio.system.warn import warn
+from lmdbio.torch.collate import Collate
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.decoding import DecodedBatches, Decoder
 from lmdbio.torch.iterable import AHEAD
-from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, joint_path
-from lmdbio.torch.keeping import as_cache, from_root, keep_part, refuse_words
-from lmdbio.torch.ranks import Communicator, Ranks
+from lmdbio.torch.joint import READER_WORDS, JointBatches, joint_path
+from lmdbio.torch.keeping import as_cache, from_root, refuse_words
+from lmdbio.torch.own import OwnBatches
+from lmdbio.torch.prefetch import Ended, checked_ahead
+from lmdbio.torch.ranks import Communicator, Ranks, ranks_here
 from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, State
 from lmdbio.torch.sampler import BatchSampler, RankSampler
 from lmdbio.torch.samples import Errors, as_errors
-from lmdbio.torch.threads import Ended, Prefetcher, Wanted, WorkerThreads, checked_ahead
-from lmdbio.torch.words import refuse_foreign
+from lmdbio.torch.threads import WorkerThreads
+from lmdbio.torch.words import integer, refuse_foreign
+from lmdbio.torch.workers import Workers
 
 __all__ = ["Loader", "ReaderLoader"]
 
-#: Threads of a Loader, unless it is told: more decode no faster where Python itself does it.
-THREADS_MAX = 8
+#: Threads that decode a Reader's batches, unless it is told: more gain little.
+DECODING_THREADS_MAX = 8
+#: Workers of a kind at most, unless it is told.
+WORKERS_MAX = 64
 
 
-def _usual_threads() -> int:
-    """Return the number of threads of a Loader that is not told."""
-    return max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
-
-
-class Collate:
-    """Makes a batch of samples.
+def _workers(threads: int | None, processes: int | None, *, is_raw: bool) -> Workers:
+    """Return what chooses the workers of a Loader.
 
     Args:
-        function: None: torch's own.
-        pins: tensors go to page-locked memory.
+        threads, processes: upper bounds; None: as many as suit the processors that this process
+            has, and no processes where there is a bound of threads.
+        is_raw: nothing is made of values.
+
+    Raises:
+        TypeError, ValueError: a bound is no number, or negative.
     """
-
-    def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:
-        self._function = default_collate if function is None else function
-        self._pins = pins and torch.cuda.is_available()
-        if pins and not self._pins:
-            warn("pin_memory: there is no GPU, so nothing is pinned")
-
-    def __call__(self, samples: list[Any]) -> Any:
-        batch = self._function(samples)
-        return pin_memory(batch) if self._pins else batch
+    cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
+    most = min(cores, WORKERS_MAX)
+    if processes is None:
+        is_none = is_raw or threads is not None
+        processes = 0 if is_none else max(most - 2, min(most, 2))
+    threads = most if threads is None else threads
+    for name, bound in (("threads", threads), ("processes", processes)):
+        if integer(name, bound) < 0:
+            raise ValueError(f"{name} must not be negative ({bound})")
+    return Workers(threads, processes)
 
 
 class Loader(torch.utils.data.DataLoader[Any]):
-    """Batches of samples, read and decoded by threads of this process.
+    """Batches of samples, read by this process and decoded by workers that find themselves.
 
         with Loader(path, 32, shuffle=True, transform=decode) as loader:
             for batch in loader:
 
-    Instead of worker processes, which each hold a copy of the program and send every batch through
-    shared memory. Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let
-    other threads run meanwhile; for those in Python, workers of a ``DataLoader`` do better. Where
-    batches take less than to hand them over (a quarter of a millisecond), and the loop comes for
-    the next one at once, the thread of the loop makes them itself.
+    Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let other threads run
+    meanwhile, so threads of this process decode; those in Python do not, so processes do, which
+    are sent values and send batches in shared memory; batches that take less than to hand them
+    over (a quarter of a millisecond) are made by the loop's own thread. The batches themselves
+    tell which of these, and how many, cost the loop least, its own step included: ``workers`` says
+    so, and why. A transform that changes the program's state says ``processes=0``.
 
     When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
     left before (a look, a check before the training) is begun again. ``set_epoch`` or a state say
@@ -95,8 +98,10 @@ class Loader(torch.utils.data.DataLoader[Any]):
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        threads: number of threads that work at batches; None: one for each core that this process
-            may use, at least 2 and at most 8.
+        threads: number of threads that work at batches, at most; None: one for each core that
+            this process may use. 0: none.
+        processes: number of processes that do, at most; None: as many as there are cores but two,
+            and none with ``threads``. 0: none.
         ahead: number of batches that wait to be asked for.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
@@ -122,9 +127,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
     #: Accelerate shares no batches of such a loader among processes, and keeps its state.
     _is_accelerate_prepared = use_stateful_dataloader = True
 
-    # One of them is there.
-    _joint: JointBatches | None = None
-    _dataset: Dataset | None = None
+    _source: OwnBatches | JointBatches | None = None
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         drop_last: bool = False,
         even: bool = True,
         threads: int | None = None,
+        processes: int | None = None,
         ahead: int = AHEAD,
         pin_memory: bool = False,
         cache: Cache | str | None = None,
@@ -155,30 +159,27 @@ class Loader(torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", {w: 0 for w in options if w not in known}, Loader.__init__)
         cache = as_cache(cache, assignment)
         place = Ranks(rank, ranks, comm)
-        self._threads = WorkerThreads(_usual_threads() if threads is None else threads)
+        workers = _workers(threads, processes, is_raw=transform is collate_fn is None)
+        self._threads = WorkerThreads(max(1, workers.setting.count))
         self._ahead = checked_ahead(ahead)
         self.collate_fn, self.pin_memory = Collate(collate_fn, pins=pin_memory), pin_memory
         order: dict[str, Any]
         order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
-        decode: Any
-        decode = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        decode: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
         try:
             if cache is not None and comm is not None:
                 options.update(comm=comm, cache=from_root(cache))
                 path = joint_path(source, assignment, options, keys=keys)
-                self._joint = self._open_joint(
-                    path, batch_size * place.now()[1], decode, options, order
-                )
-                self._cursor = EpochCursor(self._joint.count, batch_size, ranks=place, **order)
+                size = batch_size * place.now()[1]
+                self._source = self._open_joint(path, size, decode, threads, options, order)
             else:
                 if cache is not None:
                     refuse_words(source, options)
-                self._dataset = data = Dataset(source, keys=keys, **decode, **options)
-                # A part is kept for this rank, which may change no more.
-                now = place.now() if cache is None else place.use()
-                self._kept, holder = keep_part(data.records, cache, assignment, now)
-                order.update(holder=holder, mix=data.mixing)
-                self._cursor = EpochCursor(len(data), batch_size, ranks=place, **order)
+                data = Dataset(source, keys=keys, **decode, **options)
+                made = self.collate_fn, workers, self._threads, self._ahead
+                self._source = OwnBatches(data, *made, cache, assignment, place)
+                order.update(self._source.order)
+            self._cursor = EpochCursor(self._source.count, batch_size, ranks=place, **order)
         except BaseException:
             self.close()
             raise
@@ -191,23 +192,23 @@ class Loader(torch.utils.data.DataLoader[Any]):
         path: str | tuple[str, ...],
         size: int,
         decode: Mapping[str, Any],
+        threads: int | None,
         options: Mapping[str, Any],
         order: Mapping[str, Any],
     ) -> JointBatches:
         """Return the batches of a Reader, of ``size`` samples of all ranks. Collective."""
         decoder = Decoder(collate=self.collate_fn, **decode)
+        threads = threads or min(DECODING_THREADS_MAX, len(os.sched_getaffinity(0)))
         return JointBatches(
             path,
             partial(Reader, path, size, **options),
-            partial(
-                DecodedBatches, decoder=decoder, threads=self._threads.threads, ahead=self._ahead
-            ),
+            partial(DecodedBatches, decoder=decoder, threads=threads, ahead=self._ahead),
             left_out=partial(getattr, decoder, "left_out"),
             **order,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._joint is not None:
+        if isinstance(self._source, JointBatches):
             raise TypeError("a Loader with comm= and cache= cannot be pickled: ranks make it")
         return {**self.__dict__, "_latest": None}
 
@@ -217,9 +218,9 @@ class Loader(torch.utils.data.DataLoader[Any]):
     @property
     def dataset(self) -> Dataset:
         """The data set, whose samples these are; not with ``comm`` and ``cache``."""
-        if self._dataset is None:
+        if not isinstance(self._source, OwnBatches):
             raise AttributeError("a Loader with comm= and cache= has a Reader, and no dataset")
-        return self._dataset
+        return self._source.dataset
 
     @property
     def batch_size(self) -> int:
@@ -248,22 +249,13 @@ class Loader(torch.utils.data.DataLoader[Any]):
     def __iter__(self) -> Generator[Any, None, None]:
         return self._batches()
 
-    def _begin(self, epoch_slice: EpochSlice) -> Prefetcher | JointEpoch:
-        """Have batches made ahead."""
-        if self._joint is not None:
-            return self._joint.begin(epoch_slice, self._cursor)
-        self.dataset.records.expect(epoch_slice.expected)
-        wanted = Wanted(self._threads)
-        make, steps = partial(self._batch, epoch_slice, wanted), len(epoch_slice)
-        return Prefetcher(self._threads, make, steps, self._ahead, inline=True, wanted=wanted)
-
     def _batches(self) -> Generator[Any, None, None]:
         # Begun when the first batch is asked for: trainers make iterations that they do not use,
         # and say the epoch afterwards.
         self._threads.check()
         cursor = self._cursor
         epoch_slice, version = cursor.begin(use=True), cursor.version
-        ahead, steps = self._begin(epoch_slice), len(epoch_slice)
+        ahead, steps = self._batches_of.begin(epoch_slice, cursor), len(epoch_slice)
         own = self.__dict__  # a DataLoader has a look at each attribute that is set
         try:
             for step in range(steps):
@@ -280,19 +272,20 @@ class Loader(torch.utils.data.DataLoader[Any]):
             self._latest = epoch_slice, len(epoch_slice.shard), version
             cursor.end(epoch_slice.number)  # also where other ranks alone had batches
 
-    def _batch(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        dataset = self.dataset
-        return dataset.samples(
-            dataset.begin(epoch_slice.samples(step)),
-            self.collate_fn,
-            source=epoch_slice.source,
-            is_wanted=wanted,
-        )
+    @property
+    def _batches_of(self) -> OwnBatches | JointBatches:
+        assert self._source is not None
+        return self._source
 
     @property
     def caching(self) -> Reason:
         """Why this process keeps what it keeps, or its root: it says so as ``text``."""
-        return self._kept if self._joint is None else self._joint.caching
+        return self._batches_of.caching
+
+    @property
+    def workers(self) -> Reason:
+        """The workers that make the batches now, and the reason for them, as ``text``."""
+        return self._batches_of.workers
 
     @property
     def epoch(self) -> int:
@@ -331,19 +324,17 @@ class Loader(torch.utils.data.DataLoader[Any]):
         the counts of ``Reader.stats``: also of batches that wait or were dropped, and of the rows
         that fill up an epoch's last batch.
         """
-        return self.dataset.stats() if self._joint is None else self._joint.stats()
+        return self._batches_of.stats()
 
     def close(self) -> None:
-        """End the threads and close the files. May be called twice.
+        """End the workers and close the files. May be called twice.
 
         Waits for samples that are being made, and not for whole batches. With ``comm`` and
         ``cache`` all ranks do so together.
         """
         self._threads.close()
-        if self._joint is not None:
-            self._joint.close()
-        elif self._dataset is not None:
-            self._dataset.close()
+        if self._source is not None:
+            self._source.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -354,8 +345,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._joint is not None:
-            self._joint.abandon(kind, error, trace)
+        self._batches_of.abandon(kind, error, trace)
         self.close()
 
 

@@ -16,7 +16,16 @@ from torch.utils.data import get_worker_info
 from lmdbio.errors import Error
 from lmdbio.torch.words import integer
 
-__all__ = ["Communicator", "Ranks", "refuse_second_sharding", "worker"]
+__all__ = ["Communicator", "Ranks", "ranks_here", "refuse_second_sharding", "worker"]
+
+#: Variables in which launchers say how many of their processes are on this machine: torchrun,
+#: MPICH's Hydra, Open MPI and MVAPICH.
+LOCAL_VARIABLES = (
+    "LOCAL_WORLD_SIZE",
+    "MPI_LOCALNRANKS",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+)
 
 
 class Communicator(Protocol):
@@ -145,6 +154,12 @@ def _of_variables(*, is_sure: bool) -> tuple[int, int]:
             "ranks="
         )
     return _checked(rank, ranks, "the variables RANK and WORLD_SIZE")
+
+
+def ranks_here() -> int:
+    """Return how many processes of the job are on this machine; 1 where no launcher says it."""
+    said = (os.environ.get(name, "") for name in LOCAL_VARIABLES)
+    return max(1, next((int(text) for text in said if text.isdigit()), 1))
 
 
 def worker() -> tuple[int, int]:

@@ -248,9 +248,13 @@ class SampleMaker:
         if not (errors == "skip" if isinstance(errors, str) else errors(error)):
             return False
         making.left_out += 1
-        with self._counting:
-            self.left_out += 1
+        self.count_left_out(1)
         return True
+
+    def count_left_out(self, count: int) -> None:
+        """Count samples that were left out."""
+        with self._counting:
+            self.left_out += count
 
     def _note(self, batch: Indexed) -> str:
         """Return a note that names samples of a batch."""

@@ -1,17 +1,15 @@
-"""Threads that make the next batches before a caller asks for them.
+"""Threads of this process that run jobs, which others wait for.
 
-Ctrl-C may strike the caller between any two steps, so each step may be taken again: a job that was
-handed to the threads twice runs once, and a result counts as handed out by one assignment.
+Ctrl-C may strike between any two steps, so each step may be taken again: a job that was handed to
+the threads twice runs once.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable
-from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Semaphore, Thread, current_thread, local
 from time import monotonic, thread_time
@@ -22,7 +20,7 @@ from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.words import integer
 
-__all__ = ["Ended", "Prefetcher", "Task", "Wanted", "WorkerThreads", "checked_ahead"]
+__all__ = ["Task", "Wanted", "WorkerThreads"]
 
 #: How long the end waits for a transform that does not return, as torch waits for its workers.
 CLOSE_SECONDS = 5.0
@@ -40,16 +38,8 @@ class _Thread(local):
 
 _thread = _Thread()
 
-#: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
-#: While it saves less than the first of these, in the mean over some jobs, it costs more; the
-#: second is what it is taken to save at first.
-INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
 #: A brief job that took so long on a thread has waited for more than Python's lock: the storage.
 WAITED_SECONDS = 2e-3
-
-
-class Ended(Exception):
-    """A Reader's last iteration is over."""
 
 
 class Task:
@@ -62,6 +52,8 @@ class Task:
         runs_here: whether the thread that waits for it runs it, for there are no others.
         seconds: of the processor that it took, or in all if it waited for longer than for
             Python's lock; 0 before its end.
+        wall, busy: seconds from its begin to its end, and the part of them in which its thread
+            used a processor.
     """
 
     __slots__ = (
@@ -72,8 +64,10 @@ class Task:
         "_settled",
         "_turn",
         "_under_way",
+        "busy",
         "runs_here",
         "seconds",
+        "wall",
     )
 
     def __init__(self, job: Callable[[], Any]) -> None:
@@ -81,7 +75,7 @@ class Task:
         self._result: Any = None
         self._error: BaseException | None = None
         self._turn, self._settled = Lock(), Lock()
-        self._is_done, self.seconds = False, 0.0
+        self._is_done, self.seconds, self.wall, self.busy = False, 0.0, 0.0, 1.0
         self.runs_here = False
         self._under_way = Lock()
         self._under_way.acquire()
@@ -100,10 +94,9 @@ class Task:
             failure = error.with_traceback(None if trace is None else trace.tb_next)
             del trace
         del job
-        seconds = monotonic() - begun
-        if seconds < WAITED_SECONDS:
-            seconds = thread_time() - begun_here
-        self._end(result, failure, seconds)
+        wall, used = monotonic() - begun, thread_time() - begun_here
+        self.wall, self.busy = wall, min(1.0, used / wall) if wall > 0 else 1.0
+        self._end(result, failure, used if wall < WAITED_SECONDS else wall)
         # The error's frames know this one, by which it would know itself, and live on.
         del self, result, failure
 
@@ -144,22 +137,11 @@ class Task:
         self._end(None, CalledOffError("this loader is closed"))
 
 
-class _InlineTask:
-    """A job that the caller runs when it wants the result, again if Ctrl-C ended it."""
+class _Leave:
+    """Asks the thread that takes it to end."""
 
-    __slots__ = ("_job", "seconds")
 
-    def __init__(self, job: Callable[[], Any]) -> None:
-        self._job, self.seconds = job, 0.0
-
-    def result(self) -> Any:
-        begun = monotonic()
-        result = self._job()
-        self.seconds = monotonic() - begun
-        return result
-
-    def cancel(self) -> None:
-        """Do nothing: only the caller runs it, when it asks for the result."""
+_LEAVE = _Leave()
 
 
 class _Crew:
@@ -173,7 +155,7 @@ class _Crew:
     def __init__(self, count: int, owner: object) -> None:
         self.pid, self.count, self._started = os.getpid(), count, 0
         self._owner = weakref.ref(owner)
-        self.waiting: SimpleQueue[Task | None] = SimpleQueue()
+        self.waiting: SimpleQueue[Task | _Leave | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._places = Semaphore(count)
         #: The task of each thread, None between two of them.
@@ -201,15 +183,29 @@ class _Crew:
                 )
                 self.count = self._started
                 break
+            self._threads = [one for one in self._threads if one.is_alive()]
             self._threads.append(thread)
             self._started += 1
+
+    def resize(self, count: int) -> None:
+        """Have another number of threads from the next task on; ``start`` starts more.
+
+        Ctrl-C between two steps leaves one thread too many at most, and never one too few.
+        """
+        while self.count < count:
+            self._places.release()
+            self.count += 1
+        self.count = count
+        while self._started > self.count:
+            self._started -= 1
+            self.waiting.put(_LEAVE)
 
     def dismiss(self) -> None:
         """Call off what nobody has begun, and have the threads end after what they do."""
         try:
             while True:
                 task = self.waiting.get_nowait()
-                if task is not None:
+                if isinstance(task, Task):
                     task.cancel()
         except Empty:
             self.waiting.put(None)
@@ -232,18 +228,21 @@ class _Crew:
 
 
 def _work(
-    waiting: SimpleQueue[Task | None],
+    waiting: SimpleQueue[Task | _Leave | None],
     owner: weakref.ref[object],
     places: Semaphore,
     running: list[list[Task | None]],
 ) -> None:
-    """Run tasks until None comes, which stays for the other threads."""
+    """Run tasks until this thread is to leave, or None comes, which stays for the others."""
     if not places.acquire(blocking=False):
         return
     _thread.owner = owner
     here: list[Task | None] = [None]
     running.append(here)
     while (task := waiting.get()) is not None:
+        if isinstance(task, _Leave):
+            running.remove(here)
+            return
         here[0] = task
         task.run()
         here[0] = None
@@ -301,6 +300,13 @@ class WorkerThreads:
             task.runs_here = True
         if self.is_closed:  # meanwhile, and may have taken it for one of before
             task.cancel()
+
+    def resize(self, threads: int) -> None:
+        """Have another number of threads, at least 1, run the jobs that nobody has begun."""
+        self.threads = threads
+        crew = self._crew
+        if crew is not None and crew.pid == os.getpid():
+            crew.resize(threads)
 
     def check(self) -> None:
         """Raise Error if the threads have ended, or if this is one of them."""
@@ -360,111 +366,3 @@ class Wanted:
     def __call__(self) -> bool:
         """Return whether anybody does."""
         return not (self.is_given_up or self._threads.is_closed)
-
-
-def checked_ahead(ahead: int) -> int:
-    """Return a number of results that may wait; ValueError: it is negative."""
-    if (number := integer("ahead", ahead)) < 0:
-        raise ValueError(f"ahead must not be negative ({ahead})")
-    return number
-
-
-class Prefetcher:
-    """Hands out what jobs return, in order; threads run some of them before the caller asks.
-
-    Args:
-        job: what to do for each number from 0 on.
-        count: of the numbers; None: without end.
-        ahead: results that wait for the caller, beside a job for each thread.
-        inline: a caller that comes again at once runs brief jobs itself: to hand one over to a
-            thread, and its result back, would take longer.
-        wanted: what jobs ask; None: they do not.
-
-    Attributes:
-        handed_out: results, and errors of jobs, that the caller has had.
-    """
-
-    def __init__(
-        self,
-        threads: WorkerThreads,
-        job: Callable[[int], Any],
-        count: int | None,
-        ahead: int,
-        *,
-        inline: bool = False,
-        wanted: Wanted | None = None,
-    ) -> None:
-        self._threads, self._job, self._ahead = threads, job, checked_ahead(ahead)
-        self._wanted = wanted
-        self._count = sys.maxsize if count is None else count
-        self._under_way: dict[int, Task | _InlineTask] = {}
-        self._pid = os.getpid()
-        self._may_inline, self._is_inline = inline, False
-        self._saved = SAVED_SECONDS  # by threads, of late
-        self._left = monotonic()
-        self._begun = self.handed_out = 0
-
-    def next(self) -> Any:
-        """Return what the next job returned; after Ctrl-C, the one that was not handed out.
-
-        Raises:
-            Ended: no job is left.
-            Error: the threads have ended, or this is a forked child, whose parent has them.
-            What the job raised.
-        """
-        self._threads.check()
-        if self._pid != os.getpid():
-            raise Error("begun before this process was forked: begin another iteration here")
-        away = monotonic() - self._left
-        self._begin()
-        task = self._under_way.get(self.handed_out)
-        if task is None:
-            raise Ended
-        try:
-            result, seconds = task.result(), task.seconds
-        except (Ended, CalledOffError):
-            raise
-        except Exception:
-            self.handed_out += 1
-            raise
-        finally:
-            del task  # else it would know this frame by its error, and live on
-        self._judge(seconds, away)
-        self._left = monotonic()
-        self.handed_out += 1  # it keeps the result until the next call, in case Ctrl-C comes first
-        return result
-
-    def _begin(self) -> None:
-        """Begin as many jobs as may be under way: on threads, or one here."""
-        self._under_way.pop(self.handed_out - 1, None)
-        wanted = 1 if self._is_inline else self._threads.threads + self._ahead
-        while self._begun < min(self.handed_out + wanted, self._count):
-            job = partial(self._job, self._begun)
-            # The one that is there already, if Ctrl-C came right after this.
-            task = self._under_way.setdefault(
-                self._begun, _InlineTask(job) if self._is_inline else Task(job)
-            )
-            if isinstance(task, Task):
-                self._threads.begin(task)
-            self._begun += 1
-
-    def _judge(self, took: float, away: float) -> None:
-        """Decide where jobs run from now on, after one that took so long.
-
-        Args:
-            took, away: seconds of the job, and those that the caller did something else before.
-        """
-        self._saved += (took + away / 4 - self._saved) / SAVED_OVER
-        is_inline = self._may_inline and self._saved < INLINE_SECONDS
-        if self._is_inline and not is_inline:
-            self._saved = SAVED_SECONDS  # not again soon
-        self._is_inline = is_inline
-
-    def cancel(self) -> None:
-        """Begin no further job, and wait for none: the garbage collector calls this anywhere."""
-        self._count = 0
-        if self._wanted is not None:
-            self._wanted.is_given_up = True
-        for task in self._under_way.values():
-            task.cancel()
-        self._under_way.clear()

@@ -432,7 +432,7 @@ def test_fewer_threads_than_asked_for_do_the_work(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with Loader(folder, 8, transform=number, threads=4, shuffle=True) as loader:
+    with Loader(folder, 8, transform=number, threads=16, shuffle=True) as loader:
         for _ in range(2):
             assert sorted(i for batch in loader for i in batch.tolist()) == list(range(COUNT))
     assert f"has {given} of 4 threads" in caplog.text

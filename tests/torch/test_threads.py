@@ -16,16 +16,14 @@ from typing import Any
 import pytest
 
 from lmdbio.errors import Error
-from lmdbio.torch import threads as prefetching
-from lmdbio.torch.threads import (
-    INLINE_SECONDS,
-    WAITED_SECONDS,
-    Ended,
-    Prefetcher,
-    WorkerThreads,
-)
+from lmdbio.torch import prefetch as prefetching, threads as running, workers as choosing
+from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.threads import WAITED_SECONDS, WorkerThreads
+from lmdbio.torch.workers import INLINE_SECONDS, LOOP, Workers
 
 MANY = 300
+#: Files before whose every bytecode Ctrl-C strikes.
+STRUCK = {module.__file__ for module in (prefetching, running, choosing)}
 
 
 class Clock:
@@ -46,6 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr("lmdbio.torch.threads.monotonic", made.now)
     monkeypatch.setattr("lmdbio.torch.threads.thread_time", made.now)
+    monkeypatch.setattr("lmdbio.torch.prefetch.monotonic", made.now)
     return made
 
 
@@ -68,7 +67,7 @@ def ahead_of(
     *,
     inline: bool = True,
 ) -> Prefetcher:
-    return Prefetcher(threads, job, count, 2, inline=inline)
+    return Prefetcher(threads, job, count, 2, workers=Workers(2, may_loop=inline))
 
 
 def taking(sleep: Callable[[float], None], seconds: float) -> Callable[[int], tuple[int, bool]]:
@@ -205,7 +204,7 @@ def struck_at(step: int, call: Callable[[], Any]) -> bool:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != prefetching.__file__:
+        if frame.f_code.co_filename not in STRUCK:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
@@ -240,7 +239,9 @@ def test_ctrl_c_before_any_step_loses_nothing(inline: bool) -> None:
         threads = WorkerThreads(2)
         try:
             ahead = ahead_of(threads, job, 12, inline=inline)
-            ahead._is_inline = inline
+            if inline:
+                assert ahead._workers is not None
+                ahead._workers.setting, ahead._workers._saved = LOOP, 0.0
             was_struck = struck_at(step, ahead.next)
             first = ahead.handed_out  # 1: Ctrl-C came after the result had been handed out
             assert first <= 1

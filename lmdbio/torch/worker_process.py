@@ -1,0 +1,277 @@
+"""A worker process: makes batches of values that the loader's process reads.
+
+Order -> values in the loader's segment -> samples -> collate -> Reply, arrays in a segment of its
+own, which it uses again once the loader's process has let go of them
+
+It opens no file, and has no thread but one that ends it when the loader's process is gone. Random
+draws follow from the sample, as in threads (``draws``).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import starmap
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import _utils
+
+from lmdbio.torch.draws import Indexed, Source
+from lmdbio.torch.samples import CalledOffError, Errors, Numbered, SampleMaker
+from lmdbio.torch.transfer import Places, Segment, pack
+
+U64 = npt.NDArray[np.uint64]
+
+__all__ = ["FLAG_BYTES", "Order", "Reply", "Work", "serve"]
+
+#: At the begin of the loader's segment: one byte says that the batch is given up.
+FLAG_BYTES = 64
+#: A segment is made this much larger than what was asked for, in whole parts of so many bytes.
+SPARE, PART_BYTES = 1.25, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Instructions for a worker: what it does with values.
+
+    Attributes:
+        transform, keys, buffers, errors: arguments of ``Loader``.
+        collate: function from a list of samples to a batch.
+        begin: function of the worker's number, called once in each; None: nothing.
+    """
+
+    transform: Callable[..., Any] | None
+    keys: bool
+    buffers: bool
+    errors: Errors
+    collate: Callable[[list[Any]], Any]
+    begin: Callable[[int], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One batch to make.
+
+    Attributes:
+        indices: index of each sample.
+        source: what random draws follow from.
+        offsets, lengths: place of each value in the loader's segment; None: ``values`` has them.
+        values: the values, where they are no bytes of one file each.
+        keys: key of each sample; None: they are not asked for.
+        size: bytes of a segment whose descriptor comes next; 0: the one of before.
+        freed: numbers of the worker's segments that nobody looks at any more.
+    """
+
+    indices: U64
+    source: Source | None
+    offsets: U64 | None
+    lengths: U64 | None
+    values: list[Any] | None
+    keys: list[Any] | None
+    size: int
+    freed: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The outcome of an order.
+
+    Attributes:
+        pickled, places: the batch, as ``pack`` returns it; or an exception, without places.
+        segment: number of the worker's segment that its arrays lie in; None: there are none.
+        size: bytes of that segment, if it is new: its descriptor comes next; else 0.
+        dropped: numbers of segments that the worker no longer has.
+        left_out: number of samples that were left out.
+        is_error: an exception was raised, and ``trace`` says where.
+    """
+
+    pickled: bytes
+    places: Places
+    segment: int | None
+    size: int
+    dropped: list[int]
+    left_out: int
+    is_error: bool = False
+    trace: str = ""
+
+
+class _Segments:
+    """The segments of a worker, into which it packs batches."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Segment] = {}
+        self._free: set[int] = set()
+        self._made = 0
+        self.used: int | None = None
+        self.fresh: Segment | None = None
+        self.dropped: list[int] = []
+
+    def begin(self, freed: list[int]) -> None:
+        """Begin a batch; the loader's process has let go of some segments."""
+        self._free.update(freed)
+        self.used, self.fresh, self.dropped = None, None, []
+
+    def allocate(self, size: int) -> memoryview:
+        """Return memory of a free segment, or of a new one in place of those too small."""
+        fits = [number for number in self._free if self._all[number].size >= size]
+        if fits:
+            self.used = min(fits, key=lambda number: self._all[number].size)
+            self._free.discard(self.used)
+            return self._all[self.used].view
+        self.dropped = sorted(self._free)
+        for number in self.dropped:
+            self._all.pop(number).close_fd()
+        self._free.clear()
+        whole = -(-int(size * SPARE) // PART_BYTES) * PART_BYTES
+        self.fresh = Segment.make(whole)
+        self.used, self._made = self._made, self._made + 1
+        self._all[self.used] = self.fresh
+        return self.fresh.view
+
+    def give_back(self) -> None:
+        """Take back the segment of a batch that failed: nobody will look at it."""
+        if self.used is None:
+            return
+        if self.fresh is None:
+            self._free.add(self.used)
+        else:
+            self._all.pop(self.used)  # nobody else knows of it
+
+
+class _Worker:
+    """Makes batches for one connection.
+
+    Args:
+        connection: to the loader's process.
+        work: what to do with values.
+    """
+
+    def __init__(self, connection: Connection, work: Work) -> None:
+        self._connection, self._work = connection, work
+        self._input: Segment | None = None
+        self._segments = _Segments()
+        self._maker = SampleMaker(self._describe, work.errors)
+
+    def _describe(self, index: int) -> str:
+        """Ask the loader's process, which has the file, for a sample's origin in words."""
+        self._connection.send(index)
+        return str(self._connection.recv())
+
+    def run(self) -> None:
+        """Make batches until the loader's process asks for no more."""
+        while (order := self._connection.recv()) is not None:
+            if order.size:
+                self._input = Segment(recv_handle(self._connection), order.size)
+                self._input.close_fd()
+            self._segments.begin(order.freed)
+            before = self._maker.left_out
+            try:
+                pickled, places = pack(self._batch(order), self._segments.allocate)
+                reply = self._reply(pickled, places, before)
+            except BaseException as error:
+                self._segments.give_back()
+                self._connection.send(self._failure(error, before))
+                del error
+                continue
+            self._connection.send(reply)
+            if self._segments.fresh is not None:
+                send_handle(self._connection, self._segments.fresh.fd, os.getppid())
+                self._segments.fresh.close_fd()
+
+    def _reply(self, pickled: bytes, places: Places, before: int) -> Reply:
+        own = self._segments
+        return Reply(
+            pickled=pickled,
+            places=places,
+            segment=own.used,
+            size=0 if own.fresh is None else own.fresh.size,
+            dropped=own.dropped,
+            left_out=self._maker.left_out - before,
+        )
+
+    def _failure(self, error: BaseException, before: int) -> Reply:
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = b""
+        left_out = self._maker.left_out - before
+        return Reply(pickled, [], None, 0, self._segments.dropped, left_out, True, trace)
+
+    def _batch(self, order: Order) -> Any:
+        work, batch = self._work, Numbered(order.indices)
+        values = self._values(order)
+        if work.transform is None and not work.keys:
+            return self._maker.finished(list(values), batch, order.source, work.collate)
+        if order.keys is not None:
+            values = zip(order.keys, values, strict=True)
+        wanted, collate = self._is_wanted, work.collate
+        return self._maker.samples(self._made, values, batch, order.source, wanted, collate)
+
+    def _is_wanted(self) -> bool:
+        return self._input is None or not self._input.view[0]
+
+    def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
+        transform = self._work.transform
+        if transform is None:
+            return values
+        return starmap(transform, values) if self._work.keys else map(transform, values)
+
+    def _values(self, order: Order) -> Iterator[Any]:
+        if order.offsets is None or order.lengths is None:
+            return iter(order.values or [])
+        assert self._input is not None
+        view = self._input.view if not self._work.buffers else self._input.view.toreadonly()
+        kind = memoryview if self._work.buffers else bytes
+        places = zip(order.offsets.tolist(), order.lengths.tolist(), strict=True)
+        return (kind(view[at : at + length]) for at, length in places)
+
+
+def serve(
+    connection: Connection, others: list[Connection], number: int, count: int, work: Work
+) -> None:
+    """Be the worker process of a number, until its loader's process asks for no more.
+
+    Args:
+        connection: to the loader's process.
+        others: the loader's ends of connections that a fork has copied; they are closed.
+        number, count: of this worker, and of all.
+        work: what to do with values.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process decides what Ctrl-C ends
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for other in others:
+        other.close()
+    threading.Thread(target=_end_with_parent, name="lmdbio-parent", daemon=True).start()
+    torch.set_num_threads(1)
+    info = _utils.worker.WorkerInfo(
+        id=number, num_workers=count, seed=torch.initial_seed() + number, dataset=None
+    )
+    _utils.worker._worker_info = info
+    try:
+        if work.begin is not None:
+            work.begin(number)
+        _Worker(connection, work).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):
+        pass  # the loader's process has closed this, or is gone
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, whatever a transform does meanwhile."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,354 @@
+"""Workers: who makes a loader's next batches, and how many: its own thread, threads, processes.
+
+batch handed out -> Handed: what it took, how long the loop waited -> Workers -> a Setting
+
+Nobody can say before which is best: decoders in C gain by each thread, each of Python's makes the
+others wait for its lock, and the training's own step with them. So the batches tell. The cost of
+a batch to the loop, its step included, is measured over a window of some; a setting beside the
+best one so far is tried for a window, and kept if it costs less. Pure: numbers in, a decision out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from statistics import median
+
+from lmdbio.machine.choice import Reason
+
+__all__ = ["LOOP", "Handed", "Setting", "Workers", "counts_up_to"]
+
+#: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
+#: While it saves less than the first of these, in the mean over some jobs, it costs more; the
+#: second is what it is taken to save at first.
+INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
+#: Batches of a window, at least, and for each worker; and the seconds that it takes. One for each
+#: worker is enough where these take long.
+WINDOW_BATCHES, WINDOW_EACH, WINDOW_SECONDS, LONG_SECONDS = 4, 2, 0.05, 0.5
+#: A window in which the loop waits for a smaller part of the time needs no more workers.
+WAITS = 0.05
+#: Jobs of threads that use a smaller part of their time of a processor wait for Python's lock, or
+#: for the storage.
+BUSY = 0.75
+#: Several threads that use less than so many processors together do.
+LOCKED = 1.3
+#: How far away, among the numbers of ``counts_up_to``, a setting is tried.
+STRIDES = (4, 2, 1)
+#: The most that a setting with more workers, with fewer, or of another way costs if it is kept.
+MORE, FEWER, OTHER_WAY = 0.97, 1.02, 0.95
+#: Another way that costs so many times as much is left at once.
+HOPELESS = 1.3
+#: A trial ends when it took so many times as long as a window of the best setting.
+HOPELESS_WINDOW = 2.0
+#: A setting that cost so much more is not tried again before the job is another one.
+WORSE = 1.1
+#: Jobs take so much of the loop's time, and the loop's step is so much of it, where they may make
+#: it slower.
+LOAD, STEP = 0.05, 0.2
+#: The best setting costs so much more or less than before, or its jobs use a processor for so much
+#: more or less of their time: the job is another one.
+CHANGED, CHANGED_BUSY = 1.3, 0.3
+#: Windows until the neighbours of the best setting are tried again, at first and at most; and
+#: until another way is.
+HOLD_MIN, HOLD_MAX, WAY_HOLD = 8, 256, 512
+
+_ONE = {"threads": "thread", "processes": "process"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The workers that make batches.
+
+    Attributes:
+        way: "loop", the thread that asks for them; "threads" or "processes".
+        count: number of threads or processes; 0: the loop's own thread.
+    """
+
+    way: str
+    count: int
+
+    def __str__(self) -> str:
+        if self.way == "loop":
+            return "the loop's own thread"
+        return f"{self.count} {self.way}" if self.count > 1 else f"1 {_ONE[self.way]}"
+
+
+LOOP = Setting("loop", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """One batch that was handed out, in seconds.
+
+    Attributes:
+        took: time of its job: of a processor, or in all if it waited for longer than for Python's
+            lock.
+        wall: time from the job's begin to its end.
+        busy: part of it in which the job's thread used a processor.
+        waited: time that the loop waited for it.
+        away: time that the loop did something else before.
+    """
+
+    took: float
+    wall: float
+    busy: float
+    waited: float
+    away: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The cost of a window's batches to the loop.
+
+    Attributes:
+        cost: seconds of a batch, and of the loop's step.
+        waits: part of it that the loop waited.
+        step: part of it that the loop did something else.
+        busy: part of their time in which jobs used a processor.
+        load: time of a job, as a multiple of the cost.
+    """
+
+    cost: float
+    waits: float
+    step: float
+    busy: float
+    load: float
+
+
+def counts_up_to(limit: int) -> list[int]:
+    """Return the numbers of workers that are tried: each at most a quarter more, or one."""
+    counts, count = [], 1
+    while count < limit:
+        counts.append(count)
+        count += max(1, count // 4)
+    return counts + [limit] * (limit > 0)
+
+
+class Workers:
+    """Chooses who makes batches, by what those that were handed out took.
+
+    Args:
+        threads, processes: upper bounds; 0: none.
+        may_loop: whether the loop's own thread may make them though there are threads.
+        start: number of threads at first; None: a quarter of the bound, at most 4.
+
+    Attributes:
+        setting: setting of the next batches.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        processes: int = 0,
+        *,
+        may_loop: bool = True,
+        start: int | None = None,
+    ) -> None:
+        self._counts = {
+            "threads": counts_up_to(threads),
+            "processes": counts_up_to(processes),
+        }
+        self._may_loop = may_loop
+        self._base = self._first(threads, processes, start)
+        self.setting = self._base
+        self._why = "the first batches will tell"
+        self._saved = SAVED_SECONDS
+        self._window: list[Handed] = []
+        self._skipped = 0
+        self._cost, self._busy = 0.0, 1.0  # of ``_base``; 0: not known
+        self._least = 0.0  # cost of any setting of this search
+        self._tried: dict[Setting, float] = {}  # what they cost, of what the base costs
+        self._hold, self._hold_next = 0, HOLD_MIN
+        self._outer: tuple[Setting, float, float] | None = (
+            None  # best one before another way's trial
+        )
+        self._refused: dict[str, int] = {}  # ways, and the windows until they are tried again
+
+    def _first(self, threads: int, processes: int, start: int | None) -> Setting:
+        if threads:
+            counts = self._counts["threads"]
+            wanted = min(threads, start or max(1, min(4, threads // 4)))
+            return Setting("threads", max(count for count in counts if count <= wanted))
+        return Setting("processes", processes) if processes else LOOP
+
+    @property
+    def reason(self) -> Reason:
+        """The workers that make the batches now, and the reason for them."""
+        return Reason("facts", f"{self.setting}: {self._why}")
+
+    def begin(self) -> None:
+        """Take notice that an iteration begins, with no batch made ahead."""
+        self._window.clear()
+        self._skipped = self.setting.count
+
+    def refuse(self, way: str, why: str) -> None:
+        """Leave a way for good, since it cannot do this job.
+
+        Args:
+            way: "processes" or "threads".
+            why: reason in words.
+        """
+        self._counts[way] = []
+        if self._base.way == way:
+            self._go(self._outer[0] if self._outer else self._fallback())
+            self._cost = self._outer[1] if self._outer else 0.0
+            self._base, self._outer = self.setting, None
+        self._why = why
+
+    def _fallback(self) -> Setting:
+        for way in ("threads", "processes"):
+            if self._counts[way]:
+                return Setting(way, self._counts[way][0])
+        return LOOP
+
+    def note(self, handed: Handed) -> None:
+        """Take notice of a batch that was handed out; ``setting`` may be another one then."""
+        if self._base is LOOP or self._judge_loop(handed):
+            return
+        if self._skipped > 0:
+            self._skipped -= 1
+            return
+        window = self._window
+        window.append(handed)
+        if len(window) < WINDOW_BATCHES:
+            return
+        seconds = sum(one.waited + one.away for one in window)
+        each = 1 if seconds >= LONG_SECONDS else WINDOW_EACH
+        is_enough = len(window) >= each * self.setting.count and seconds >= WINDOW_SECONDS
+        if is_enough or seconds > self._patience():
+            self._end_window(_weigh(window))
+            window.clear()
+
+    def _patience(self) -> float:
+        """Return the seconds of a window after which a trial is hopeless, however few batches."""
+        reference = self._outer[1] if self._outer and not self._cost else self._cost
+        is_base = self.setting == self._base and self._outer is None
+        if is_base or not reference:
+            return inf
+        return HOPELESS_WINDOW * reference * max(WINDOW_BATCHES, WINDOW_EACH * self._base.count)
+
+    def _judge_loop(self, handed: Handed) -> bool:
+        """Decide whether the loop makes the next batches, and return whether it does."""
+        if not self._may_loop:
+            return False
+        self._saved += (handed.took + handed.away / 4 - self._saved) / SAVED_OVER
+        is_loop = self._saved < INLINE_SECONDS
+        if is_loop and self.setting is not LOOP:
+            self._why = "to hand a batch over would take longer than to make it"
+            self.setting = LOOP
+        elif not is_loop and self.setting is LOOP:
+            self._saved = SAVED_SECONDS  # not again soon
+            self._go(self._base)
+            self._why = "batches take longer than before"
+        return is_loop
+
+    def _go(self, setting: Setting) -> None:
+        self._skipped = self.setting.count  # what is under way is of the setting before
+        self.setting = setting
+        self._window.clear()
+
+    def _end_window(self, window: _Window) -> None:
+        self._refused = {way: left - 1 for way, left in self._refused.items() if left > 1}
+        self._least = min(self._least or window.cost, window.cost)
+        if self.setting != self._base:
+            self._end_trial(window)
+            return
+        is_alike = self._cost / CHANGED < window.cost < self._cost * CHANGED
+        is_alike = is_alike and abs(window.busy - self._busy) < CHANGED_BUSY
+        if self._cost and not is_alike:
+            self._hold, self._hold_next, self._least = 0, HOLD_MIN, window.cost
+            self._tried.clear()
+            self._refused.clear()
+        self._cost, self._busy = window.cost, window.busy
+        if self._hold > 0:
+            self._hold -= 1
+            return
+        is_hopeless = self._outer is not None and window.cost > HOPELESS * self._outer[1]
+        trial = None if is_hopeless else next(self._trials(window), None)
+        if trial is None:
+            self._settle(window)
+        elif trial.way != self._base.way:
+            # Its neighbours are tried as well before it is compared with what was.
+            self._outer = self._base, self._cost, self._busy
+            self._base, self._cost = trial, 0.0
+            self._tried.clear()
+            self._go(trial)
+            self._why = f"{self._outer[0]} keep the loop waiting"
+        else:
+            self._go(trial)
+
+    def _end_trial(self, window: _Window) -> None:
+        trial, base = self.setting, self._base
+        is_less = trial.count < base.count
+        bound = min(self._cost, self._least) * FEWER if is_less else self._cost * MORE
+        if window.cost <= bound:
+            gain = self._cost / window.cost
+            self._tried = {one: worse * gain for one, worse in self._tried.items()}
+            self._tried[base] = gain
+            self._base, self._hold_next = trial, HOLD_MIN
+            self._cost, self._busy = window.cost, window.busy
+            self._why = f"{base} gave {1 / gain:.2f} of it"
+            self._window.clear()
+            trial = next(self._trials(window), None) or trial
+            if trial.way == self._base.way and trial != self._base:
+                self._go(trial)
+            return
+        self._tried[trial] = window.cost / self._cost
+        self._why = f"{trial} gave {self._cost / window.cost:.2f} of it"
+        self._go(base)
+
+    def _trials(self, window: _Window) -> Iterator[Setting]:
+        """Yield the settings that are worth a trial, the best first."""
+        base, counts = self._base, self._counts[self._base.way]
+        at, waits = counts.index(base.count), window.waits > WAITS
+        up = [counts[at + by] for by in STRIDES if at + by < len(counts)]
+        down = [counts[at - by] for by in STRIDES if at - by >= 0]
+        is_falling = any(one.way == base.way and one.count > base.count for one in self._tried)
+        # All of them together use about one processor: that of Python's lock.
+        cores = base.count * window.busy
+        is_locked = waits and base.way == "threads" and base.count > 1 and cores < LOCKED
+        if is_locked:
+            yield from self._other_ways()
+        wanted = (down + up if is_falling or is_locked else up + down) if waits else down
+        for count in wanted:
+            setting = Setting(base.way, count)
+            if setting not in self._tried:
+                yield setting
+        contends = window.busy < BUSY or bool(up)
+        slows = window.step > STEP and window.load > LOAD
+        if (waits and contends) or (not waits and slows):
+            yield from self._other_ways()
+
+    def _other_ways(self) -> Iterator[Setting]:
+        if self._outer is None:
+            for way in ("processes", "threads"):
+                if way != self._base.way and self._counts[way] and way not in self._refused:
+                    yield Setting(way, self._counts[way][-1])
+
+    def _settle(self, window: _Window) -> None:
+        """Stay here for a while: nothing beside this is better."""
+        self._tried = {one: worse for one, worse in self._tried.items() if worse > WORSE}
+        if self._outer is not None:
+            (before, cost, busy), now = self._outer, self._base
+            self._outer = None
+            is_kept = window.cost <= cost * OTHER_WAY
+            worse, ratio = (before, window.cost / cost) if is_kept else (now, cost / window.cost)
+            self._refused[worse.way] = WAY_HOLD
+            self._why = f"{worse} gave {ratio:.2f} of it"
+            if not is_kept:
+                self._base, self._cost, self._busy = before, cost, busy
+                self._tried.clear()
+                self._go(before)
+        self._hold, self._hold_next = self._hold_next, min(2 * self._hold_next, HOLD_MAX)
+        self._least = self._cost
+
+
+def _weigh(window: list[Handed]) -> _Window:
+    """Return what a window cost. A pause of the loop's, such as a validation, is no step."""
+    waited = sum(one.waited for one in window) / len(window)
+    away = median(one.away for one in window)
+    cost = max(waited + away, 1e-9)
+    wall = sum(one.wall for one in window)
+    busy = sum(one.busy * one.wall for one in window) / wall if wall > 0 else 1.0
+    return _Window(cost, waited / cost, away / cost, busy, wall / len(window) / cost)
