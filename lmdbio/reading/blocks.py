@@ -154,14 +154,27 @@ class Blocks:
 
 
 class Block:
-    """Records under way into memory of their own."""
+    """Records under way into memory of their own.
 
-    def __init__(self, blocks: Blocks, extents: _core.Extents, plan: _core.Plan) -> None:
+    Args:
+        blocks: the way of reading.
+        extents: places of the records.
+        plan: their reads.
+        past: engine past the page cache; None: ``blocks`` has it where that pays.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        extents: _core.Extents,
+        plan: _core.Plan,
+        past: _core.Engine | None = None,
+    ) -> None:
         self._blocks, self._plan, self._counter = blocks, plan, blocks.counter
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
-        past = blocks.direct_path.engine(plan.totals.buffer_bytes)
+        past = past or blocks.direct_path.engine(plan.totals.buffer_bytes)
         self._past = past is not None
         self._ticket = (past or blocks.engine).submit_plan(
             plan, self._memory.address, self._memory

@@ -62,6 +62,9 @@ REQUESTS_SHARE = 5
 #: for, as others are whose pace is known.
 SMALL_BYTES, SMALL_REQUESTS_SHARE = 64 << 20, 16
 AWAITED_BYTES = 256 << 20
+#: The first batches of many, one for each of a few threads, do not wait for the stream of a larger
+#: file: they are wanted soon.
+PASSES = 4
 #: Callers wait for the end of the stream when it is no further off than this; the longer time,
 #: where they said beforehand what they will read: single requests meanwhile would slow it down.
 WAIT_SECONDS_MAX, EXPECTED_WAIT_SECONDS_MAX = 1.0, 4.0
@@ -284,6 +287,8 @@ class FileCache:
         self._left = size
         self._begun: float | None = None
         self._is_expected = False
+        #: Batches that need not wait for the stream.
+        self._passes, self._guard = 0, threading.Lock()
         if engine.kind == "mmap" and size and self._is_cached():
             self._adopt(*engine.span())
         fork.register(self)
@@ -312,7 +317,7 @@ class FileCache:
             self._lent = Lent(address, self.size, keep)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._guard = threading.Lock(), threading.Lock()
         self._stream.after_fork()
 
     def complete(self) -> bool:
@@ -355,16 +360,28 @@ class FileCache:
         wants = size >= self.size and self._left and self.place != "nowhere"
         if wants and not self._is_cached():
             self._is_expected = True
-            self._go_on(self.size)
+            is_awaited = self.place != "page cache" or self.size <= AWAITED_BYTES
+            self._passes = 0 if is_awaited else PASSES
+            self._go_on(self.size, waits=not self._passes)
 
-    def _go_on(self, credit: int) -> None:
+    def takes_pass(self) -> bool:
+        """Return whether a batch need not wait for the stream, nor cost it anything.
+
+        It is to be read past the page cache: pages that are there by themselves halve the stream's
+        rate.
+        """
+        with self._guard:
+            self._passes, is_given = max(0, self._passes - 1), self._passes > 0
+        return is_given
+
+    def _go_on(self, credit: int, *, waits: bool = True) -> None:
         failure: BaseException | None = None
         with self._lock:
             if self.place == "nowhere" or not self._left:
                 return
             try:
                 self._advance(credit)
-                while self._is_near():
+                while waits and self._is_near():
                     self._stream.wait()
                     self._advance(0)
             except (OSError, MemoryError, Error) as error:

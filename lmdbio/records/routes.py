@@ -228,6 +228,8 @@ class Routes:
         The block's ``wait`` guards, also for what the file cache received up to then.
         """
         plan = self.blocks.plan(extents)
+        if self.file_cache.takes_pass() and (aside := self.direct_path.engine()) is not None:
+            return Block(self.blocks, extents, plan, aside)
         begun = monotonic_ns()
         self._credit(plan)
         self.counter.waited(begun, "stream ahead")

@@ -123,6 +123,25 @@ def test_what_is_expected_is_brought_at_once_unless_it_is_there(cold: Path, larg
             assert bool(records.stats().ahead_bytes) != is_there
 
 
+def test_the_first_batches_of_many_do_not_wait_for_a_large_file(
+    cold: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cache, "AWAITED_BYTES", 1 << 20)
+    with lmdbio.Records(cold) as records:
+        with monkeypatch.context() as slow:  # a stream that brings nothing
+            slow.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
+            records.expect(COUNT)
+            for indices in order()[: file_cache.PASSES]:
+                check(records, indices)
+        assert not records._routes.file_cache.takes_pass()
+        if (aside := records._routes.direct_path.engine()) is not None:
+            assert aside.counts().requests > 0
+            assert cached_share(records) < 0.5, "none of them is in the stream's way"
+        for indices in order()[file_cache.PASSES :]:
+            check(records, indices)
+        assert cached_share(records) > 0.99
+
+
 def test_what_the_kernel_has_dropped_is_streamed_again(cold: Path, large: None) -> None:
     with lmdbio.Records(cold, memory_bytes_max=1 << 20) as records:
         for seed in range(3):
