@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 from queue import Empty, LifoQueue
 from time import monotonic
 from typing import Any
@@ -30,6 +31,7 @@ from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.errors import Error
 from lmdbio.records.pending import Pending, PendingBatch
+from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.draws import Source
 from lmdbio.torch.samples import CalledOffError, add_note
 from lmdbio.torch.transfer import Segment, unpack
@@ -39,12 +41,18 @@ __all__ = ["PooledJobs", "WorkerProcesses"]
 
 #: Seconds between two looks at whether a batch is still wanted.
 LOOK_SECONDS = 0.05
+#: Seconds after which a worker that is stopped is ended, and one that works at a batch is told of.
+STOPPED_SECONDS, SLOW_SECONDS = 3.0, 60.0
 #: Seconds that a worker has to end by itself, before it is killed.
 END_SECONDS = 1.0
 #: The segment of a worker's values is made this much larger than what was needed.
 SPARE, PART_BYTES = 1.25, 1 << 20
 #: Values that take up so much of the memory around them, at least, are copied with it.
 DENSE = 0.8
+
+
+class _EndedError(Error):
+    """A worker process is no longer there."""
 
 
 class _RemoteTraceError(Exception):
@@ -58,9 +66,12 @@ class _Worker:
     """One worker process, asked by one thread at a time.
 
     Args:
-        number, count: of this worker, and of all.
+        number, count: number of this worker, and of all.
         work: what it does with values.
         others: connections to the workers that are there already.
+
+    Attributes:
+        has_ended: a thread has seen that it is no longer there.
 
     Raises:
         OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError: this process can
@@ -86,6 +97,7 @@ class _Worker:
             raise
         finally:
             theirs.close()
+        self.has_ended = False
         self._input: Segment | None = None
         self._outputs: dict[int, Segment] = {}
         #: Segments that no array looks into any more; references tell, in whatever thread.
@@ -130,7 +142,7 @@ class _Worker:
                 self.connection.send(describe(answer))
             return self._read(answer), answer.left_out
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise Error(f"{self} {self._how_it_ended()}") from None
+            raise self._end(self._how_it_ended()) from None
 
     def _take_in(self, begun: _Values) -> int:
         """Copy values to the worker's memory, and return the size of that if it is new."""
@@ -145,7 +157,8 @@ class _Worker:
         return self._input.size if is_new else 0
 
     def _receive(self, is_wanted: Callable[[], bool]) -> Any:
-        sentinel = self.process.sentinel
+        sentinel, begun, is_told = self.process.sentinel, monotonic(), False
+        moved = begun  # when it was seen not to be stopped
         while True:
             ready = wait([self.connection, sentinel], LOOK_SECONDS)
             if self.connection in ready:
@@ -154,6 +167,22 @@ class _Worker:
                 raise EOFError
             if self._input is not None and not is_wanted():
                 self._input.view[0] = 1  # it answers before the next sample
+            now = monotonic()
+            moved = moved if self._is_stopped() else now
+            if now - moved > STOPPED_SECONDS:
+                self.process.kill()
+                raise self._end(f"was stopped for {STOPPED_SECONDS:g} s, and is ended")
+            if now - begun > SLOW_SECONDS and not is_told:
+                is_told = True
+                tell(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
+
+    def _is_stopped(self) -> bool:
+        """Return whether a signal has stopped it, so that it may never answer."""
+        try:
+            state = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return state.rpartition(")")[2].split()[0] == "T"
 
     def _read(self, reply: Reply) -> Any:
         if reply.size:
@@ -183,6 +212,11 @@ class _Worker:
             error.__cause__ = _RemoteTraceError(reply.trace)
             add_note(error, f"raised in {self}")
         return error
+
+    def _end(self, how: str) -> _EndedError:
+        """Return what to raise when it is no longer there."""
+        self.has_ended = True
+        return _EndedError(f"{self} {how}")
 
     def _how_it_ended(self) -> str:
         self.process.join(END_SECONDS)
@@ -283,6 +317,7 @@ class WorkerProcesses:
     def __init__(self, work: Work) -> None:
         self._work, self._pid = work, os.getpid()
         self.refusal, self.is_proven, self.is_closed = "", False, False
+        self._ended = ""  # reason why the last worker that has ended did so
         self._all: list[_Worker] = []
         self._free: LifoQueue[_Worker] = LifoQueue()
 
@@ -291,9 +326,10 @@ class WorkerProcesses:
 
     def has(self, count: int) -> bool:
         """Return whether so many are there, in this process."""
-        if self._pid != os.getpid() or not all(one.process.is_alive() for one in self._all):
-            return False
-        return len(self._all) >= count
+        return self._pid == os.getpid() and self._are_there() and len(self._all) >= count
+
+    def _are_there(self) -> bool:
+        return all(one.process.is_alive() and not one.has_ended for one in self._all)
 
     def start(self, count: int) -> None:
         """Begin as many as are missing, while no thread of the loader's runs a job.
@@ -302,8 +338,9 @@ class WorkerProcesses:
         """
         if self._pid != os.getpid():
             self._all, self._free, self._pid = [], LifoQueue(), os.getpid()
-        if not all(one.process.is_alive() for one in self._all):
+        if not self._are_there():
             self._end_all()
+            self._ended = "the worker processes of a Loader have ended"
         try:
             while len(self._all) < count:
                 others = [one.connection for one in self._all]
@@ -350,15 +387,16 @@ class WorkerProcesses:
         worker = self._take(is_wanted)
         try:
             return worker.make(values, source, named, describe, is_wanted)
-        except Error:
+        except _EndedError as error:
             if self.is_closed:
                 raise CalledOffError("this loader is closed") from None
+            self._ended = str(error)
             raise
         finally:
-            if worker in self._all:
+            if worker in self._all and not worker.has_ended:
                 self._free.put(worker)
             else:
-                worker.connection.close()  # meanwhile they were ended
+                worker.connection.close()
 
     def _take(self, is_wanted: Callable[[], bool]) -> _Worker:
         while True:
@@ -367,8 +405,8 @@ class WorkerProcesses:
             except Empty:
                 if self.is_closed or not is_wanted():
                     raise CalledOffError("this loader is closed") from None
-                if self.refusal:
-                    raise Error(self.refusal) from None
+                if self.refusal or all(worker.has_ended for worker in self._all):
+                    raise Error(self.refusal or self._ended) from None
 
     def close(self) -> None:
         """End the processes. May be called twice."""

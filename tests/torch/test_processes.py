@@ -309,6 +309,19 @@ def test_a_worker_that_is_killed_is_named_at_once(folder: Path) -> None:
         assert sum(len(batch) for batch in loader) == COUNT  # others take its place
 
 
+def test_a_worker_that_is_stopped_is_named_soon(folder: Path) -> None:
+    with by_processes(folder, 4, transform=number) as loader:
+        batches, begun = iter(loader), time.monotonic()
+        next(batches)
+        for worker in loader._source._pool._all:  # type: ignore[union-attr]
+            os.kill(worker.process.pid, signal.SIGSTOP)
+        with pytest.raises(Error, match=r"worker process \d .* was stopped"):
+            for _ in batches:
+                pass
+        assert time.monotonic() - begun < 5
+        assert sum(len(batch) for batch in loader) == COUNT
+
+
 def test_a_transform_that_ends_its_process_is_named(folder: Path) -> None:
     def ending(data: Any) -> int:
         if number(data) == 77 and multiprocessing.parent_process() is not None:
