@@ -15,6 +15,7 @@ from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.reading.blocks import Block
 from lmdbio.records.ahead import as_indices
+from lmdbio.records.field import Field
 from lmdbio.records.routes import Routes
 
 __all__ = ["CachedValues", "Pending", "PendingBatch", "PendingValues", "ReadBatch", "ReadValues"]
@@ -27,9 +28,12 @@ class Pending(ABC):
 
     Attributes:
         indices: of the records, from the beginning: uint64, shape (n,).
+        is_filled: whether a ``Field`` of them is where it was wanted, so that there is no more
+            to ask for.
     """
 
     indices: U64
+    is_filled: bool = False
 
     @abstractmethod
     def values(self) -> Iterator[Any]:
@@ -88,9 +92,13 @@ class PendingBatch(_OfOneFile):
 
 
 class ReadBatch(PendingBatch):
-    """A batch under way out of the page cache, or into memory of its own."""
+    """A batch under way out of the page cache, or into memory of its own.
 
-    def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
+    Args:
+        field: of the records, which alone is wanted if the page cache has all of it; None: none.
+    """
+
+    def __init__(self, routes: Routes, indices: npt.ArrayLike, field: Field | None = None) -> None:
         super().__init__(routes)
         self._batch: Batch | None = None
         begun = monotonic_ns()
@@ -98,6 +106,9 @@ class ReadBatch(PendingBatch):
         if routes.file_cache.complete():
             return  # lent when its turn has come: it is guarded then
         routes.in_order.bring(self.indices, extents)
+        if field is not None and routes.fills(begun, extents, field):
+            self.is_filled = True
+            return
         self._batch = routes.cached(begun, self.indices, extents)
         if self._batch is not None:
             return
