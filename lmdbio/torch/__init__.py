@@ -1,7 +1,7 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
 Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine``, ``observe``,
-``inside`` and ``batch``; torch itself only where it must be subclassed.
+``inside``, ``batch`` and ``_core``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
@@ -10,8 +10,15 @@ Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine
                      copies between them
     ReaderLoader     the same out of a Reader's shared window
 
+Whole batches instead of samples (``Loader(decode=...)``):
+
+    Array, Datum, Npy    numbers, copied by C straight into the batch's tensor
+    Image, Jpeg          images, decoded by torchvision, JPEGs also on a GPU
+    BatchDecoder         what a decoder of one's own does; RecordErrors, what it raises
+
 Inside, ``ranks`` says which process of a job this is, ``resume`` where in the epochs it is,
-``samples`` makes samples of values, and ``draws`` the random numbers that they draw.
+``samples`` makes samples of values, ``whole`` whole batches, and ``draws`` the random numbers that
+they draw.
 
 All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
 them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of
@@ -28,18 +35,29 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("lmdbio.torch", "PyTorch", "torch", "torch") from None
 
 from lmdbio.torch.dataset import Dataset
+from lmdbio.torch.decoders import Array, Datum, Npy
 from lmdbio.torch.draws import SampleInfo, sample_info
+from lmdbio.torch.images import Image, Jpeg
 from lmdbio.torch.iterable import IterableDataset
 from lmdbio.torch.loader import Loader, ReaderLoader
 from lmdbio.torch.resume import state_of
 from lmdbio.torch.sampler import BatchSampler
+from lmdbio.torch.samples import RecordErrors
+from lmdbio.torch.whole import BatchDecoder
 
 __all__ = [
+    "Array",
+    "BatchDecoder",
     "BatchSampler",
     "Dataset",
+    "Datum",
+    "Image",
     "IterableDataset",
+    "Jpeg",
     "Loader",
+    "Npy",
     "ReaderLoader",
+    "RecordErrors",
     "SampleInfo",
     "sample_info",
     "state_of",

@@ -14,6 +14,7 @@ from lmdbio.reader.reader import Reader
 from lmdbio.torch.draws import Indexed, Source
 from lmdbio.torch.samples import Errors, Numbered, SampleMaker
 from lmdbio.torch.threads import Ended, Prefetcher, Wanted, WorkerThreads
+from lmdbio.torch.whole import WholeBatches
 
 __all__ = ["NOTHING", "DecodedBatches", "Decoder"]
 
@@ -29,6 +30,7 @@ class Decoder:
         collate: function from a list of samples to a batch.
         buffers: whether values are memoryviews of the window instead of bytes.
         errors: argument of ``Dataset``.
+        whole: makes batches as a whole, instead of the other arguments; None: they are used.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Decoder:
         *,
         buffers: bool,
         errors: Errors = "raise",
+        whole: WholeBatches | None = None,
     ) -> None:
+        self.whole = whole
         self._transform, self._collate = transform, collate
         self._kind = memoryview if buffers else bytes
         self._origin = _Origin()
@@ -62,6 +66,14 @@ class Decoder:
         rows = Numbered(batch.indices[part.start : part.stop])
         made: list[Any] = self._maker.samples(self._made, values, rows, source, wanted)
         return made
+
+    def whole_batch(
+        self, whole: WholeBatches, batch: Batch, rows: int, source: Source, wanted: Wanted
+    ) -> Any:
+        """Return what is made of the first rows of a batch as a whole."""
+        if rows < len(batch):
+            batch = batch.part(slice(0, rows), batch.indices[:rows])
+        return self._maker.whole(batch, whole.decode, source, wanted)[0]
 
     def collate(self, samples: list[Any], batch: Batch, rows: int, source: Source) -> Any:
         """Return a batch of the samples of its first rows."""
@@ -137,6 +149,9 @@ class DecodedBatches:
         schedule, decoder = self._reader.schedule, self._decoder
         place = schedule.place_after(iteration)
         source = Source(self._seed, place // schedule.epoch_places)
+        if decoder.whole is not None:
+            made = decoder.whole_batch(decoder.whole, batch, rows, source, self._wanted)
+            return iteration, made
         size = -(-rows // self._decoding.threads) or 1
         parts = [range(at, min(at + size, rows)) for at in range(0, rows, size)]
         make = partial(decoder.samples, batch, source=source, wanted=self._wanted)

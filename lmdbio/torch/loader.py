@@ -30,6 +30,7 @@ from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, State
 from lmdbio.torch.sampler import BatchSampler, RankSampler
 from lmdbio.torch.samples import Errors, as_errors
 from lmdbio.torch.threads import Ended, Prefetcher, Wanted, WorkerThreads, checked_ahead
+from lmdbio.torch.whole import Decode, as_whole
 from lmdbio.torch.words import refuse_foreign
 
 __all__ = ["Loader", "ReaderLoader"]
@@ -95,6 +96,9 @@ class Loader(torch.utils.data.DataLoader[Any]):
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
+        decode: what makes whole batches, instead of ``transform`` and ``collate_fn``: ``Array`` or
+            another ``BatchDecoder``, a tuple of them, one for each record of a sample, or a dict,
+            for parts of a record. With ``keys`` a batch is the list of its keys, and the rest.
         threads: number of threads that work at batches; None: one for each core that this process
             may use, at least 2 and at most 8.
         ahead: number of batches that wait to be asked for.
@@ -133,6 +137,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         *,
         transform: Callable[..., Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        decode: Decode | None = None,
         keys: bool = False,
         buffers: bool = False,
         errors: Errors = "raise",
@@ -158,22 +163,21 @@ class Loader(torch.utils.data.DataLoader[Any]):
         self._threads = WorkerThreads(_usual_threads() if threads is None else threads)
         self._ahead = checked_ahead(ahead)
         self.collate_fn, self.pin_memory = Collate(collate_fn, pins=pin_memory), pin_memory
-        order: dict[str, Any]
-        order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
-        decode: Any
-        decode = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
+        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        self._whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
         try:
             if cache is not None and comm is not None:
                 options.update(comm=comm, cache=from_root(cache))
                 path = joint_path(source, assignment, options, keys=keys)
                 self._joint = self._open_joint(
-                    path, batch_size * place.now()[1], decode, options, order
+                    path, batch_size * place.now()[1], each, options, order
                 )
                 self._cursor = EpochCursor(self._joint.count, batch_size, ranks=place, **order)
             else:
                 if cache is not None:
                     refuse_words(source, options)
-                self._dataset = data = Dataset(source, keys=keys, **decode, **options)
+                self._dataset = data = Dataset(source, keys=keys, **each, **options)
                 # A part is kept for this rank, which may change no more.
                 now = place.now() if cache is None else place.use()
                 self._kept, holder = keep_part(data.records, cache, assignment, now)
@@ -190,12 +194,12 @@ class Loader(torch.utils.data.DataLoader[Any]):
         self,
         path: str | tuple[str, ...],
         size: int,
-        decode: Mapping[str, Any],
+        each: Mapping[str, Any],
         options: Mapping[str, Any],
         order: Mapping[str, Any],
     ) -> JointBatches:
         """Return the batches of a Reader, of ``size`` samples of all ranks. Collective."""
-        decoder = Decoder(collate=self.collate_fn, **decode)
+        decoder = Decoder(collate=self.collate_fn, whole=self._whole, **each)
         return JointBatches(
             path,
             partial(Reader, path, size, **options),
@@ -281,9 +285,11 @@ class Loader(torch.utils.data.DataLoader[Any]):
             cursor.end(epoch_slice.number)  # also where other ranks alone had batches
 
     def _batch(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        dataset = self.dataset
+        dataset, indices = self.dataset, epoch_slice.samples(step)
+        if self._whole is not None:
+            return self._whole.make(dataset, indices, epoch_slice.source, wanted)
         return dataset.samples(
-            dataset.begin(epoch_slice.samples(step)),
+            dataset.begin(indices),
             self.collate_fn,
             source=epoch_slice.source,
             is_wanted=wanted,
@@ -377,7 +383,8 @@ class ReaderLoader:
         reader: Reader from whose next iteration on batches come; it is not closed. Nobody else may
             ask it.
         transform, errors: arguments of ``Dataset``, without keys.
-        collate_fn, ahead, pin_memory: arguments of ``Loader``.
+        collate_fn, decode, ahead, pin_memory: arguments of ``Loader``. With ``decode`` the thread
+            that takes batches makes them too: what it is given lies in the window.
         buffers: whether values are memoryviews of the window, good until ``collate_fn`` returns,
             instead of bytes.
         threads: number of threads that decode the records of a batch.
@@ -389,6 +396,7 @@ class ReaderLoader:
         *,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        decode: Decode | None = None,
         buffers: bool = False,
         errors: Errors = "raise",
         threads: int = 1,
@@ -396,7 +404,9 @@ class ReaderLoader:
         pin_memory: bool = False,
     ) -> None:
         collate = Collate(collate_fn, pins=pin_memory)
-        decoder = Decoder(transform, collate, buffers=buffers, errors=as_errors(errors))
+        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        whole = as_whole(decode, each, collate_fn, pins=pin_memory)
+        decoder = Decoder(collate=collate, whole=whole, **each)
         self._reader, self._first = reader, reader.iteration
         orders = reader.schedule.epochs
         self._batches = DecodedBatches(
