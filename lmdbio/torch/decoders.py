@@ -116,7 +116,7 @@ class Array(FieldDecoder):
         self._offset = operator.index(offset)
         if self._offset < 0 or any(n < 0 for n in self._shape):
             raise ValueError("offset and shape must not be negative")
-        self._bytes = math.prod(self._shape) * torch.empty((), dtype=self._dtype).element_size()
+        self._bytes = math.prod(self._shape) * self._dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Array({self._dtype}, {self._shape}, offset={self._offset})"

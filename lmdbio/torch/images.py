@@ -66,7 +66,7 @@ def _resize() -> Any:
 def _bytes_of(value: memoryview) -> torch.Tensor:
     """Return the bytes of a value as a tensor; a copy, for torch knows no memory that is lent."""
     if not len(value):
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     return torch.frombuffer(bytearray(value), dtype=torch.uint8)
 
 
@@ -167,7 +167,7 @@ def _gpu_reason(device: str) -> Reason | None:
     if not torch.cuda.is_available():
         return Reason("facts", f"the CPU decodes: no GPU, which {device!r} asks for, is there")
     try:
-        black = _io().encode_jpeg(torch.zeros((3, 16, 16), dtype=torch.uint8))
+        black = _io().encode_jpeg(torch.zeros((3, 16, 16), dtype=torch.uint8, device="cpu"))
         _io().decode_jpeg([black], device=device)
     except Exception as error:  # a driver, a library or a build fails in many ways
         told = (str(error).splitlines() or [type(error).__name__])[0]

@@ -96,9 +96,8 @@ class Loader(torch.utils.data.DataLoader[Any]):
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        decode: what makes whole batches, instead of ``transform`` and ``collate_fn``: ``Array`` or
-            another ``BatchDecoder``, a tuple of them, one for each record of a sample, or a dict,
-            for parts of a record. With ``keys`` a batch is the list of its keys, and the rest.
+        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, for the records of a
+            sample; or a dict, for parts of a record. With ``keys`` batches are keys, and the rest.
         threads: number of threads that work at batches; None: one for each core that this process
             may use, at least 2 and at most 8.
         ahead: number of batches that wait to be asked for.
@@ -162,10 +161,11 @@ class Loader(torch.utils.data.DataLoader[Any]):
         place = Ranks(rank, ranks, comm)
         self._threads = WorkerThreads(_usual_threads() if threads is None else threads)
         self._ahead = checked_ahead(ahead)
-        self.collate_fn, self.pin_memory = Collate(collate_fn, pins=pin_memory), pin_memory
         order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
         each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
-        self._whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
+        self._whole = whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
+        self.collate_fn = Collate(whole.collate if whole else collate_fn, pins=pin_memory)
+        self.pin_memory = pin_memory
         try:
             if cache is not None and comm is not None:
                 options.update(comm=comm, cache=from_root(cache))

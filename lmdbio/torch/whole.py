@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -80,7 +81,8 @@ class TensorMemory:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of this shape; what it holds is undefined."""
-        return torch.empty(shape, dtype=dtype, pin_memory=self._pins)
+        # A program may have torch make tensors elsewhere by default.
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=self._pins)
 
     def place(self, made: Any) -> Any:
         """Return what a decoder made elsewhere, with its tensors in this memory."""
@@ -236,6 +238,23 @@ def as_whole(
     return WholeBatches(decode, pins=pins, keys=keys)
 
 
+def _batch_of(values: Sequence[Any]) -> Batch | ColumnBatch:
+    """Return values as a batch in memory of their own, numbered from 0."""
+    columns = len(values[0]) if values and isinstance(values[0], tuple) else 1
+    each = [one for value in values for one in value] if columns > 1 else values
+    lengths = np.array([len(one) for one in each], np.uint64)
+    joined = bytearray(b"".join(each))
+    batch = Batch(
+        np.frombuffer(joined, np.uint8) if joined else None,
+        indices=np.arange(len(each), dtype=np.uint64),
+        offsets=np.cumsum(lengths, dtype=np.uint64) - lengths,
+        lengths=lengths,
+    )
+    if columns == 1:
+        return batch
+    return ColumnBatch(batch, np.arange(len(values), dtype=np.uint64), columns)
+
+
 class WholeBatches:
     """Makes a loader's batches, each by one call of its decoder.
 
@@ -256,6 +275,23 @@ class WholeBatches:
     def decode(self, batch: Any) -> Any:
         """Return what the decoder makes of a batch."""
         return decode_with(self._decoder, batch, self._memory)
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Return the batch of single samples, for loaders that trainers make of a ``Loader``.
+
+        Args:
+            samples: values as ``Dataset`` has them, tuples where samples are of several records;
+                with ``keys`` pairs of a key and such.
+
+        Raises:
+            Exception: a sample cannot be decoded.
+        """
+        values = [sample[1] for sample in samples] if self._keys else samples
+        try:
+            made = self.decode(_batch_of(values))
+        except RecordErrors as failed:
+            raise next(iter(failed.errors.values())) from None
+        return ([sample[0] for sample in samples], made) if self._keys else made
 
     def make(
         self,

@@ -479,6 +479,33 @@ def test_tensors_are_made_in_page_locked_memory(
     assert batch["own"] == ("moved", 5) and torch.is_tensor(batch["array"]) and all(made)
 
 
+def test_loaders_that_trainers_make_of_it_have_its_batches(folder: Path, pairs: Path) -> None:
+    two = (Array("u1", 12), lambda batch: [bytes(one) for one in batch])
+    sources: list[dict[str, Any]] = [
+        {"source": folder, "decode": NUMBERS},
+        {"source": folder, "decode": NUMBERS, "keys": True},
+        {"source": pairs, "decode": two, "layout": "auto"},
+    ]
+    for words in sources:
+        with Loader(batch_size=9, shuffle=True, **words) as loader:
+            wanted = list(loader)
+            loader.set_epoch(0)
+            made = torch.utils.data.DataLoader(
+                loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+            )
+            for batch, other in zip(made, wanted, strict=True):
+                assert repr(batch) == repr(other)
+    with Loader(folder, 9, decode=Array("u1", 41)) as loader:
+        with pytest.raises(ValueError, match="record 0 has 40 bytes"):
+            loader.collate_fn([number(0)])
+
+
+def test_tensors_are_the_cpu_s_wherever_torch_makes_others(folder: Path) -> None:
+    with lmdbio.Records(folder) as records, torch.device("meta"):
+        assert torch.empty(1).is_meta
+        assert NUMBERS(records.read([5, 3])).tolist() == [5, 3]
+
+
 def test_a_reader_s_batches_are_decoded_as_a_whole(folder: Path) -> None:
     with lmdbio.Reader(folder, 40, iterations=9) as reader:
         with ReaderLoader(reader, decode=NUMBERS) as loader:
