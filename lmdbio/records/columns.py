@@ -80,9 +80,9 @@ class ColumnRecords(Records):
         samples, records = self._records(indices)
         return PendingColumnBatch(super().begin(records), samples, self.columns)
 
-    def begin_field(self, indices: npt.ArrayLike, field: Field) -> Any:
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
         """Begin what ``read`` does."""
-        del field  # a sample has several records
+        del fields  # a sample has several records
         return self.begin(indices)
 
     def begin_values(self, indices: npt.ArrayLike) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from time import monotonic_ns
 from typing import Any
@@ -28,8 +28,8 @@ class Pending(ABC):
 
     Attributes:
         indices: of the records, from the beginning: uint64, shape (n,).
-        is_filled: whether a ``Field`` of them is where it was wanted, so that there is no more
-            to ask for.
+        is_filled: whether ``Field``s of them are where they were wanted, so that there is no
+            more to ask for.
     """
 
     indices: U64
@@ -95,10 +95,12 @@ class ReadBatch(PendingBatch):
     """A batch under way out of the page cache, or into memory of its own.
 
     Args:
-        field: of the records, which alone is wanted if the page cache has all of it; None: none.
+        fields: of the records, which alone are wanted if the page cache has all of them.
     """
 
-    def __init__(self, routes: Routes, indices: npt.ArrayLike, field: Field | None = None) -> None:
+    def __init__(
+        self, routes: Routes, indices: npt.ArrayLike, fields: Sequence[Field] = ()
+    ) -> None:
         super().__init__(routes)
         self._batch: Batch | None = None
         begun = monotonic_ns()
@@ -106,7 +108,7 @@ class ReadBatch(PendingBatch):
         if routes.file_cache.complete():
             return  # lent when its turn has come: it is guarded then
         routes.in_order.bring(self.indices, extents)
-        if field is not None and routes.fills(begun, extents, field):
+        if fields and routes.fills(begun, extents, fields):
             self.is_filled = True
             return
         self._batch = routes.cached(begun, self.indices, extents)

@@ -295,10 +295,10 @@ class Records(Shown, Samples[bytes, Batch]):
         routes = self._routes
         return KeptBatch(routes, indices) if routes.kept else ReadBatch(routes, indices)
 
-    def begin_field(self, indices: npt.ArrayLike, field: Field) -> PendingBatch:
-        """Begin what ``read`` does, of which a field may do (``Samples.begin_field``)."""
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> PendingBatch:
+        """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
         routes = self._routes
-        return self.begin(indices) if routes.kept else ReadBatch(routes, indices, field)
+        return self.begin(indices) if routes.kept else ReadBatch(routes, indices, fields)
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingValues:
         """Begin what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.

@@ -15,7 +15,7 @@ counts what it did (``StageCounter``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from time import monotonic_ns
@@ -223,22 +223,26 @@ class Routes:
             keep=memory,
         )
 
-    def fills(self, begun: int, extents: _core.Extents, field: Field) -> bool:
-        """Copy a field of records out of the page cache to where it is wanted, of any size.
+    def fills(self, begun: int, extents: _core.Extents, fields: Sequence[Field]) -> bool:
+        """Copy fields of records out of the page cache to where they are wanted, of any size.
 
         Args:
             begun: the moment at which locating them began.
             extents: of the records.
+            fields: at least one.
 
         Returns:
-            False: the page cache lacks a part of it, or a record is too short.
+            False: the page cache lacks a part of one, or a record is too short.
         """
-        located, packed = monotonic_ns(), field.packed(extents)
-        if self.gatherer is None or packed is None:
-            return False
-        if not self.gatherer.copy(packed, field.address):
-            return False
-        self.counter.gathered(begun, located, len(extents), packed.size)
+        located, size = monotonic_ns(), 0
+        for field in fields:
+            packed = field.packed(extents)
+            if self.gatherer is None or packed is None:
+                return False
+            if not self.gatherer.copy(packed, field.address):
+                return False
+            size += packed.size
+        self.counter.gathered(begun, located, len(extents), size)
         return True
 
     def planned(self, extents: _core.Extents) -> Block:

@@ -55,18 +55,18 @@ class Samples(Sequence[Any], Generic[V, B]):
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up."""
 
-    def begin_field(self, indices: npt.ArrayLike, field: Field) -> Any:
-        """Begin what ``read`` does, where a field of every record may be all that is wanted.
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
+        """Begin what ``read`` does, where fields of every record may be all that is wanted.
 
         Args:
             indices: as for ``read``.
-            field: the field, and memory for it.
+            fields: at least one, each with memory for it.
 
         Returns:
             What ``begin`` does, whose batch is read as ever; but where ``is_filled`` says so, the
             fields have been copied to where they are wanted.
         """
-        del field  # of samples that have no one place in a file
+        del fields  # of samples that have no one place in a file
         return self.begin(indices)
 
     @abstractmethod
@@ -266,10 +266,10 @@ class View(Samples[Any, Any]):
         own, below = self._below(indices)
         return _Renumbered(self.base.begin(below), own)
 
-    def begin_field(self, indices: npt.ArrayLike, field: Field) -> Any:
-        """Begin what ``read`` does, of which a field may do (``Samples.begin_field``)."""
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
+        """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
         own, below = self._below(indices)
-        return _Renumbered(self.base.begin_field(below, field), own)
+        return _Renumbered(self.base.begin_fields(below, fields), own)
 
     def begin_values(self, indices: npt.ArrayLike) -> Pending:
         """Begin what ``values`` does (``Records.begin_values``)."""

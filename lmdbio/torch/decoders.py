@@ -121,11 +121,11 @@ class Array(FieldDecoder):
     def __repr__(self) -> str:
         return f"Array({self._dtype}, {self._shape}, offset={self._offset})"
 
-    def wish(self, count: int, memory: TensorMemory) -> tuple[torch.Tensor, Field]:
+    def wish(self, count: int, memory: TensorMemory) -> tuple[torch.Tensor, list[Field]]:
         """Return a tensor for so many records, and the field of theirs that fills it."""
         tensor = self._empty(count, memory)
         size = count * self._bytes
-        return tensor, Field(self._offset, self._bytes, tensor.data_ptr(), size)
+        return tensor, [Field(self._offset, self._bytes, tensor.data_ptr(), size)]
 
     def finish(self, filled: torch.Tensor) -> torch.Tensor:
         """Return the tensor, its elements as torch has them."""

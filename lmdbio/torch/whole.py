@@ -109,15 +109,15 @@ class TensorDecoder(ABC):
 
 
 class FieldDecoder(TensorDecoder):
-    """A decoder whose tensor is one field of every record, which may be copied straight there."""
+    """A decoder whose tensors are fields of every record, which may be copied straight there."""
 
     @abstractmethod
-    def wish(self, count: int, memory: TensorMemory) -> tuple[torch.Tensor, Field]:
-        """Return a tensor for so many records, and the field of theirs that fills it."""
+    def wish(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
+        """Return tensors for so many records, and the fields of theirs that fill these."""
 
     @abstractmethod
-    def finish(self, filled: torch.Tensor) -> torch.Tensor:
-        """Return the batch, once the field of ``wish`` has filled its tensor."""
+    def finish(self, filled: Any) -> Any:
+        """Return the batch, once the fields of ``wish`` have filled its tensors."""
 
 
 def decode_with(decoder: BatchDecoder, batch: Any, memory: TensorMemory) -> Any:
@@ -148,12 +148,28 @@ class _Columns(TensorDecoder):
 class _Parts(TensorDecoder):
     """Makes a dict: what several decoders make of the same records."""
 
+    _decoders: Mapping[str, BatchDecoder]
+
     def __init__(self, decoders: Mapping[str, BatchDecoder]) -> None:
         self._decoders = dict(decoders)
 
     def decode(self, batch: Any, memory: TensorMemory) -> Any:
         parts = ((name, one, batch) for name, one in self._decoders.items())
         return _all_of(parts, memory)
+
+
+class _Fields(_Parts, FieldDecoder):
+    """Makes a dict of fields."""
+
+    _decoders: Mapping[str, FieldDecoder]
+
+    def wish(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
+        wishes = {name: one.wish(count, memory) for name, one in self._decoders.items()}
+        fields = [field for _, some in wishes.values() for field in some]
+        return {name: tensor for name, (tensor, _) in wishes.items()}, fields
+
+    def finish(self, filled: Any) -> Any:
+        return {name: one.finish(filled[name]) for name, one in self._decoders.items()}
 
 
 def _all_of(parts: Any, memory: TensorMemory) -> dict[Any, Any]:
@@ -179,7 +195,9 @@ def as_decoder(given: object) -> BatchDecoder:
     if isinstance(given, tuple | list) and given:
         return _Columns([as_decoder(one) for one in given])
     if isinstance(given, Mapping) and given:
-        return _Parts({name: as_decoder(one) for name, one in given.items()})
+        parts = {name: as_decoder(one) for name, one in given.items()}
+        are_fields = all(isinstance(one, FieldDecoder) for one in parts.values())
+        return (_Fields if are_fields else _Parts)(parts)
     if isinstance(given, type) or not callable(given):
         raise TypeError(
             "decode= takes a decoder of whole batches, such as lmdbio.torch.Array('u1', (3, 32, "
@@ -312,15 +330,15 @@ class WholeBatches:
             As ``SampleMaker.whole``, and as ``Records.read``.
         """
         records, decoder = dataset.records, self._decoder
-        made, tensor = None, None
+        made, tensors = None, None
         if isinstance(decoder, FieldDecoder):
-            tensor, field = decoder.wish(len(indices), self._memory)
-            begun = records.begin_field(indices, field)
+            tensors, fields = decoder.wish(len(indices), self._memory)
+            begun = records.begin_fields(indices, fields)
             if begun.is_filled:
-                made, kept = decoder.finish(tensor), begun
+                made, kept = decoder.finish(tensors), begun
         else:
             begun = records.begin(indices)
         if made is None:
-            del tensor  # records are there in part, or none: they all come another way
+            del tensors  # records are there in part, or none: they all come another way
             made, kept = dataset.whole(begun.batch(), self.decode, source, is_wanted)
         return (list(map(records.key, kept.indices.tolist())), made) if self._keys else made

@@ -133,15 +133,15 @@ def test_fields_of_cached_records_are_copied_straight_into_the_tensor(folder: Pa
         for source, row in ((records, 3), (records.subset(range(100, 110)), 103)):
             tensor = torch.zeros(5, 2, dtype=torch.int32)
             field = Field(4, 8, tensor.data_ptr(), 40)
-            begun = source.begin_field([3, 0, 9, 3, 1], field)
+            begun = source.begin_fields([3, 0, 9, 3, 1], [field])
             assert begun.is_filled and tensor[0].tolist() == [row, row]
             assert bytes(begun.batch()[0])[:4] == number(row)[:4]
         tensor = torch.zeros(205, dtype=torch.uint8)
         # Some have 40 bytes.
-        begun = records.begin_field([3, 0, 9, 3, 1], Field(0, 41, tensor.data_ptr(), 205))
+        begun = records.begin_fields([3, 0, 9, 3, 1], [Field(0, 41, tensor.data_ptr(), 205)])
         assert not begun.is_filled and not tensor.any()
         # No more is written than there is room for.
-        begun = records.begin_field([3, 0, 9, 3, 1], Field(0, 8, tensor.data_ptr(), 39))
+        begun = records.begin_fields([3, 0, 9, 3, 1], [Field(0, 8, tensor.data_ptr(), 39)])
         assert not begun.is_filled and not tensor.any()
         assert len(begun.batch()) == 5
 
@@ -284,11 +284,29 @@ def test_a_sample_is_left_out_if_one_of_its_records_is(pairs: Path) -> None:
 
 
 def test_a_dict_decodes_parts_of_the_same_records(folder: Path) -> None:
-    parts = {"number": Array("<i4"), "again": Array("<i4", 2, offset=4), "count": len}
-    with Loader(folder, 10, decode=parts) as loader:
-        batch = next(iter(loader))
-    assert batch["number"].tolist() == list(range(10)) and batch["count"] == 10
-    assert batch["again"].tolist() == [[i, i] for i in range(10)]
+    parts = {"number": Array("<i4"), "again": Array("<i4", 2, offset=4)}
+    for decode in (parts, {**parts, "count": len}):  # fields alone, and not
+        with Loader(folder, 10, decode=decode) as loader:
+            list(loader.dataset.records.values(range(COUNT)))
+            batch = next(iter(loader))
+        assert batch["number"].tolist() == list(range(10)) and batch.get("count", 10) == 10
+        assert batch["again"].tolist() == [[i, i] for i in range(10)]
+    parts["long"] = Array("u1", 41)
+    with Loader(folder, 10, decode=parts, errors="skip") as loader:
+        assert next(iter(loader))["number"].tolist() == [i for i in range(10) if i % 3]
+
+
+def test_records_are_counted_once_however_many_fields_they_have(folder: Path) -> None:
+    tensor = torch.zeros(80, dtype=torch.uint8)
+    with lmdbio.Records(folder) as records:
+        list(records.values(range(COUNT)))
+        before = records.stats()
+        fields = [Field(4 * i, 8, tensor.data_ptr() + 40 * i, 40) for i in range(2)]
+        assert records.begin_fields([3, 0, 9, 3, 1], fields).is_filled
+        after = records.stats()
+    assert after.records - before.records == 5
+    assert after.record_bytes - before.record_bytes == 80
+    assert tensor[40:48].tolist() == list(number(3)[4:12])
 
 
 @pytest.mark.parametrize("decoder", [NUMBERS, lambda batch: NUMBERS(batch)])
