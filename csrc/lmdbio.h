@@ -21,6 +21,7 @@
 #include "remote.h"
 #include "engine.h"
 #include "locate.h"
+#include "datum.h"
 #include "provenance.h"
 #include "replay.h"
 #include "keys.h"

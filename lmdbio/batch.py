@@ -25,6 +25,7 @@ from lmdbio import _core
 
 __all__ = ["Batch"]
 
+Rows = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
@@ -319,14 +320,14 @@ class Batch:
             into[to : to + length] = view[start : start + length]
         return Batch(exporter, indices=self._numbers(), offsets=starts, lengths=self._lengths)
 
-    def part(self, rows: slice, indices: U64) -> Batch:
-        """Some of its records under other numbers, over the same memory; not of a Reader's batch.
+    def part(self, rows: slice | Rows, indices: U64) -> Batch:
+        """Some of its records under other numbers, over the same memory; a Reader's, over a copy.
 
         Args:
-            rows: which records.
-            indices: their numbers, uint64.
+            rows, indices: which records, and their numbers.
         """
-        part = Batch._of(self._exporter, indices, self._offsets[rows], self._lengths[rows])
+        whole = self if self._private else self.copy()
+        part = Batch._of(whole._exporter, indices, whole._offsets[rows], whole._lengths[rows])
         part._private = self._private
         return part
 

@@ -55,6 +55,7 @@ _NAMES = {
         "fetcher",
         "finder",
     ),
+    "datum": ("DATUM", "copy_datum_floats", "parse_datums"),
     "descriptor": ("Descriptor",),
     "engine": ("Engine", "Ticket", "open_data"),
     "exchange": (
@@ -68,6 +69,7 @@ _NAMES = {
         "probe_mpi",
     ),
     "extents": (
+        "Packed",
         "count_inside",
         "count_same",
         "extents_beyond",

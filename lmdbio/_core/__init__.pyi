@@ -53,6 +53,11 @@ from lmdbio._core.cursor import (
     fetcher as fetcher,
     finder as finder,
 )
+from lmdbio._core.datum import (
+    DATUM as DATUM,
+    copy_datum_floats as copy_datum_floats,
+    parse_datums as parse_datums,
+)
 from lmdbio._core.descriptor import (
     Descriptor as Descriptor,
 )
@@ -72,6 +77,7 @@ from lmdbio._core.exchange import (
     probe_mpi as probe_mpi,
 )
 from lmdbio._core.extents import (
+    Packed as Packed,
     count_inside as count_inside,
     count_same as count_same,
     extents_beyond as extents_beyond,

@@ -7,7 +7,6 @@ from lmdbio._core.arrays import pointer_to
 from lmdbio._core.cursor import Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.extents import Packed
-from lmdbio._core.memory import Memory
 
 
 class Gatherer:
@@ -23,8 +22,12 @@ class Gatherer:
     def __init__(self, engine: Engine, snapshot: Snapshot) -> None:
         self._keep = engine.pointer, snapshot.pages.pointer, snapshot.pointer
 
-    def copy(self, packed: Packed, memory: Memory) -> bool:
+    def copy(self, packed: Packed, address: int) -> bool:
         """Copies records to their places in memory, if nobody need wait.
+
+        Args:
+            packed: where they lie, and their places.
+            address: of ``packed.room`` bytes, which the caller owns.
 
         Returns:
             Whether all of it is there, and belongs to the snapshot. If not, nothing is said about
@@ -36,7 +39,7 @@ class Gatherer:
                 pointer_to(packed.extents, "lio_extent *"),
                 pointer_to(packed.offsets, "uint64_t *"),
                 len(packed.extents),
-                ffi.cast("uint8_t *", memory.address),
-                memory.size,
+                ffi.cast("uint8_t *", address),
+                packed.room,
             )
         )

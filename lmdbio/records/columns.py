@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from lmdbio.batch import Batch
 from lmdbio.records.ahead import as_indices, is_several
+from lmdbio.records.field import Field
 from lmdbio.records.pending import Pending, PendingBatch, PendingValues
 from lmdbio.records.records import Records
 
 __all__ = ["ColumnBatch", "ColumnRecords"]
 
+I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
@@ -77,6 +79,11 @@ class ColumnRecords(Records):
         """Begin what ``read`` does (``Records.begin``)."""
         samples, records = self._records(indices)
         return PendingColumnBatch(super().begin(records), samples, self.columns)
+
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
+        """Begin what ``read`` does."""
+        del fields  # a sample has several records
+        return self.begin(indices)
 
     def begin_values(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``values`` does (``Records.begin_values``)."""
@@ -162,7 +169,7 @@ class ColumnBatch(Sequence[tuple[memoryview, ...]]):
             batch.part(slice(column, None, columns), indices) for column in range(columns)
         )
 
-    def part(self, rows: slice, indices: U64) -> ColumnBatch:
+    def part(self, rows: slice | I64, indices: U64) -> ColumnBatch:
         """Return some of its samples under other numbers (``Batch.part``)."""
         part = ColumnBatch.__new__(ColumnBatch)
         part.indices = indices

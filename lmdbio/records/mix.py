@@ -12,6 +12,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
+from lmdbio.batch import Batch
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
@@ -21,6 +23,7 @@ from lmdbio.records.samples import STREAMED, Samples
 
 __all__ = ["Mix", "MixedBatch"]
 
+I64 = npt.NDArray[np.int64]
 Sets = npt.NDArray[np.intp]
 U64 = npt.NDArray[np.uint64]
 
@@ -296,12 +299,57 @@ class MixedBatch(Sequence[Any]):
         for number, part in parts.items():
             self._rows[sets == number] = np.arange(len(part))
 
-    def part(self, rows: slice, indices: U64) -> MixedBatch:
+    def part(self, rows: slice | I64, indices: U64) -> MixedBatch:
         """Return some of its samples under other numbers (``Batch.part``)."""
-        part = MixedBatch.__new__(MixedBatch)
-        part.indices, part.parts = indices, self.parts
-        part.sets, part._rows = self.sets[rows], self._rows[rows]
-        return part
+        return self._over(self.parts, rows, indices)
+
+    def _over(self, parts: dict[int, Any], rows: slice | I64, indices: U64) -> MixedBatch:
+        made = MixedBatch.__new__(MixedBatch)
+        made.indices, made.parts = indices, parts
+        made.sets, made._rows = self.sets[rows], self._rows[rows]
+        return made
+
+    @property
+    def columns(self) -> tuple[MixedBatch, ...] | None:
+        """A batch for each record of a sample; None: samples are of one record."""
+        counts = {len(getattr(part, "columns", ())) for part in self.parts.values()}
+        if counts == {0} or len(counts) > 1:
+            return None
+        return tuple(
+            self._over(
+                {number: part.columns[column] for number, part in self.parts.items()},
+                slice(None),
+                self.indices,
+            )
+            for column in range(counts.pop())
+        )
+
+    def joined(self) -> Batch:
+        """Return the samples in one memory of their own.
+
+        Raises:
+            ValueError: samples are of several records: ``columns`` has batches that can be joined.
+        """
+        places = np.zeros(len(self), _core.EXTENT)  # of each: address and bytes
+        for number, part in self.parts.items():
+            if not isinstance(part, Batch):
+                raise ValueError("samples of several records have a memory for each column")
+            mine = self.sets == number
+            rows = self._rows[mine]
+            places["offset"][mine] = part.offsets[rows] + np.uint64(part.buffer.ctypes.data)
+            places["length"][mine] = part.lengths[rows]
+        packed = _core.pack_extents(places)
+        memory = _core.Memory(packed.room)
+        targets = packed.offsets + np.uint64(memory.address)
+        _core.copy_rows(np.ascontiguousarray(places["offset"]), packed.lengths, targets)
+        return Batch.over(
+            memory.address,
+            packed.room,
+            indices=self.indices,
+            offsets=packed.offsets,
+            lengths=packed.lengths,
+            keep=memory,
+        )
 
     def __len__(self) -> int:
         return len(self.sets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from time import monotonic_ns
 from typing import Any
@@ -15,6 +15,7 @@ from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.reading.blocks import Block
 from lmdbio.records.ahead import as_indices
+from lmdbio.records.field import Field
 from lmdbio.records.routes import Routes
 
 __all__ = ["CachedValues", "Pending", "PendingBatch", "PendingValues", "ReadBatch", "ReadValues"]
@@ -27,9 +28,12 @@ class Pending(ABC):
 
     Attributes:
         indices: of the records, from the beginning: uint64, shape (n,).
+        is_filled: whether ``Field``s of them are where they were wanted, so that there is no
+            more to ask for.
     """
 
     indices: U64
+    is_filled: bool = False
 
     @abstractmethod
     def values(self) -> Iterator[Any]:
@@ -88,9 +92,15 @@ class PendingBatch(_OfOneFile):
 
 
 class ReadBatch(PendingBatch):
-    """A batch under way out of the page cache, or into memory of its own."""
+    """A batch under way out of the page cache, or into memory of its own.
 
-    def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
+    Args:
+        fields: of the records, which alone are wanted if the page cache has all of them.
+    """
+
+    def __init__(
+        self, routes: Routes, indices: npt.ArrayLike, fields: Sequence[Field] = ()
+    ) -> None:
         super().__init__(routes)
         self._batch: Batch | None = None
         begun = monotonic_ns()
@@ -98,6 +108,9 @@ class ReadBatch(PendingBatch):
         if routes.file_cache.complete():
             return  # lent when its turn has come: it is guarded then
         routes.in_order.bring(self.indices, extents)
+        if fields and routes.fills(begun, extents, fields):
+            self.is_filled = True
+            return
         self._batch = routes.cached(begun, self.indices, extents)
         if self._batch is not None:
             return

@@ -20,6 +20,7 @@ from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, is_several
+from lmdbio.records.field import Field
 from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
@@ -293,6 +294,11 @@ class Records(Shown, Samples[bytes, Batch]):
         """
         routes = self._routes
         return KeptBatch(routes, indices) if routes.kept else ReadBatch(routes, indices)
+
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> PendingBatch:
+        """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
+        routes = self._routes
+        return self.begin(indices) if routes.kept else ReadBatch(routes, indices, fields)
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingValues:
         """Begin what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.

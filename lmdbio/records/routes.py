@@ -15,7 +15,7 @@ counts what it did (``StageCounter``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from time import monotonic_ns
@@ -36,6 +36,7 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
 from lmdbio.reading.file_cache import FileCache
 from lmdbio.records.ahead import as_indices
+from lmdbio.records.field import Field
 
 if TYPE_CHECKING:
     from lmdbio.records.kept_grains import KeptGrains
@@ -209,7 +210,7 @@ class Routes:
         if packed.room > GATHER_BYTES_MAX:
             return None
         memory = self.pool.take(packed.room)
-        if not gatherer.copy(packed, memory):
+        if not gatherer.copy(packed, memory.address):
             return None
         self.file_cache.credit(packed.size, copies=True)  # the file cache would save the copy
         self.counter.gathered(begun, located, len(wanted), packed.size)
@@ -221,6 +222,28 @@ class Routes:
             lengths=packed.lengths,
             keep=memory,
         )
+
+    def fills(self, begun: int, extents: _core.Extents, fields: Sequence[Field]) -> bool:
+        """Copy fields of records out of the page cache to where they are wanted, of any size.
+
+        Args:
+            begun: the moment at which locating them began.
+            extents: of the records.
+            fields: at least one.
+
+        Returns:
+            False: the page cache lacks a part of one, or a record is too short.
+        """
+        located, size = monotonic_ns(), 0
+        for field in fields:
+            packed = field.packed(extents)
+            if self.gatherer is None or packed is None:
+                return False
+            if not self.gatherer.copy(packed, field.address):
+                return False
+            size += packed.size
+        self.counter.gathered(begun, located, len(extents), size)
+        return True
 
     def planned(self, extents: _core.Extents) -> Block:
         """Begin to read records into memory of their own, behind the stream ahead.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lmdbio.observe.stats import Stats
 from lmdbio.records.ahead import INT64, as_indices, cut, is_several, read_ahead
+from lmdbio.records.field import Field
 from lmdbio.records.pending import Pending
 
 if TYPE_CHECKING:
@@ -53,6 +54,20 @@ class Samples(Sequence[Any], Generic[V, B]):
     @abstractmethod
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up."""
+
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
+        """Begin what ``read`` does, where fields of every record may be all that is wanted.
+
+        Args:
+            indices: as for ``read``.
+            fields: at least one, each with memory for it.
+
+        Returns:
+            What ``begin`` does, whose batch is read as ever; but where ``is_filled`` says so, the
+            fields have been copied to where they are wanted.
+        """
+        del fields  # of samples that have no one place in a file
+        return self.begin(indices)
 
     @abstractmethod
     def begin_values(self, indices: npt.ArrayLike) -> Pending:
@@ -251,6 +266,11 @@ class View(Samples[Any, Any]):
         own, below = self._below(indices)
         return _Renumbered(self.base.begin(below), own)
 
+    def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
+        """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
+        own, below = self._below(indices)
+        return _Renumbered(self.base.begin_fields(below, fields), own)
+
     def begin_values(self, indices: npt.ArrayLike) -> Pending:
         """Begin what ``values`` does (``Records.begin_values``)."""
         own, below = self._below(indices)
@@ -281,6 +301,7 @@ class _Renumbered(Pending):
 
     def __init__(self, begun: Any, indices: U64) -> None:
         self._begun, self.indices = begun, indices
+        self.is_filled = begun.is_filled
 
     def batch(self) -> Any:
         """Wait for the batch and return it."""

@@ -10,9 +10,16 @@ Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine
                      processes, as suits the transform
     ReaderLoader     the same out of a Reader's shared window
 
+Whole batches instead of samples (``Loader(decode=...)``):
+
+    Array, Datum, Npy    numbers, copied by C straight into the batch's tensor
+    Image, Jpeg          images, decoded by torchvision, JPEGs also on a GPU
+    BatchDecoder         what a decoder of one's own does; RecordErrors, what it raises
+
 Inside, ``ranks`` says which process of a job this is, ``resume`` where in the epochs it is,
-``samples`` makes samples of values, and ``draws`` the random numbers that they draw; ``workers``
-chooses who makes them, and ``threads``, ``processes`` and ``prefetch`` have them made.
+``samples`` makes samples of values, ``whole`` whole batches, and ``draws`` the random numbers that
+they draw; ``workers`` chooses who makes them, and ``threads``, ``processes`` and ``prefetch`` have
+them made.
 
 All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
 them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of
@@ -29,18 +36,29 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("lmdbio.torch", "PyTorch", "torch", "torch") from None
 
 from lmdbio.torch.dataset import Dataset
+from lmdbio.torch.decoders import Array, Datum, Npy
 from lmdbio.torch.draws import SampleInfo, sample_info
+from lmdbio.torch.images import Image, Jpeg
 from lmdbio.torch.iterable import IterableDataset
 from lmdbio.torch.loader import Loader, ReaderLoader
 from lmdbio.torch.resume import state_of
 from lmdbio.torch.sampler import BatchSampler
+from lmdbio.torch.samples import RecordErrors
+from lmdbio.torch.whole import BatchDecoder
 
 __all__ = [
+    "Array",
+    "BatchDecoder",
     "BatchSampler",
     "Dataset",
+    "Datum",
+    "Image",
     "IterableDataset",
+    "Jpeg",
     "Loader",
+    "Npy",
     "ReaderLoader",
+    "RecordErrors",
     "SampleInfo",
     "sample_info",
     "state_of",

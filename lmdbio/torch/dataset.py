@@ -132,6 +132,16 @@ class Dataset(torch.utils.data.Dataset[Any]):
             values = zip(map(self.records.key, begun.indices.tolist()), values, strict=False)
         return self._maker.samples(self._made, values, begun, source, is_wanted, finish)
 
+    def whole(
+        self,
+        batch: Any,
+        decode: Callable[[Any], Any],
+        source: Source,
+        is_wanted: Callable[[], bool],
+    ) -> tuple[Any, Any]:
+        """Return what a decoder makes of a batch of the records (``SampleMaker.whole``)."""
+        return self._maker.whole(batch, decode, source, is_wanted)
+
     def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
         """Return the iterator of samples of an iterator of values, or of pairs."""
         if self.transform is None:

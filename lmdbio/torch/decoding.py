@@ -15,6 +15,7 @@ from lmdbio.torch.draws import Indexed, Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.samples import Errors, Numbered, SampleMaker
 from lmdbio.torch.threads import Wanted, WorkerThreads
+from lmdbio.torch.whole import WholeBatches
 
 __all__ = ["NOTHING", "DecodedBatches", "Decoder"]
 
@@ -30,6 +31,7 @@ class Decoder:
         collate: function from a list of samples to a batch.
         buffers: whether values are memoryviews of the window instead of bytes.
         errors: argument of ``Dataset``.
+        whole: makes batches as a whole, instead of the other arguments; None: they are used.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class Decoder:
         *,
         buffers: bool,
         errors: Errors = "raise",
+        whole: WholeBatches | None = None,
     ) -> None:
+        self.whole = whole
         self._transform, self._collate = transform, collate
         self._kind = memoryview if buffers else bytes
         self._origin = _Origin()
@@ -63,6 +67,14 @@ class Decoder:
         rows = Numbered(batch.indices[part.start : part.stop])
         made: list[Any] = self._maker.samples(self._made, values, rows, source, wanted)
         return made
+
+    def whole_batch(
+        self, whole: WholeBatches, batch: Batch, rows: int, source: Source, wanted: Wanted
+    ) -> Any:
+        """Return what is made of the first rows of a batch as a whole."""
+        if rows < len(batch):
+            batch = batch.part(slice(0, rows), batch.indices[:rows])
+        return self._maker.whole(batch, whole.decode, source, wanted)[0]
 
     def collate(self, samples: list[Any], batch: Batch, rows: int, source: Source) -> Any:
         """Return a batch of the samples of its first rows."""
@@ -138,6 +150,9 @@ class DecodedBatches:
         schedule, decoder = self._reader.schedule, self._decoder
         place = schedule.place_after(iteration)
         source = Source(self._seed, place // schedule.epoch_places)
+        if decoder.whole is not None:
+            made = decoder.whole_batch(decoder.whole, batch, rows, source, self._wanted)
+            return iteration, made
         size = -(-rows // self._decoding.threads) or 1
         parts = [range(at, min(at + size, rows)) for at in range(0, rows, size)]
         make = partial(decoder.samples, batch, source=source, wanted=self._wanted)

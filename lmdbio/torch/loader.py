@@ -30,6 +30,7 @@ from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, State
 from lmdbio.torch.sampler import BatchSampler, RankSampler
 from lmdbio.torch.samples import Errors, as_errors
 from lmdbio.torch.threads import WorkerThreads
+from lmdbio.torch.whole import Decode, as_whole
 from lmdbio.torch.words import integer, refuse_foreign
 from lmdbio.torch.workers import Workers
 
@@ -41,13 +42,13 @@ DECODING_THREADS_MAX = 8
 WORKERS_MAX = 64
 
 
-def _workers(threads: int | None, processes: int | None, *, is_raw: bool) -> Workers:
+def _workers(threads: int | None, processes: int | None, *, is_light: bool) -> Workers:
     """Return what chooses the workers of a Loader.
 
     Args:
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads.
-        is_raw: nothing is made of values.
+        is_light: nothing is made of values, or whole batches are, by C.
 
     Raises:
         TypeError, ValueError: a bound is no number, or negative.
@@ -55,7 +56,7 @@ def _workers(threads: int | None, processes: int | None, *, is_raw: bool) -> Wor
     cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
     most = min(cores, WORKERS_MAX)
     if processes is None:
-        is_none = is_raw or threads is not None
+        is_none = is_light or threads is not None
         processes = 0 if is_none else max(most - 2, min(most, 2))
     threads = most if threads is None else threads
     for name, bound in (("threads", threads), ("processes", processes)):
@@ -98,6 +99,9 @@ class Loader(torch.utils.data.DataLoader[Any]):
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
+        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, for the records of a
+            sample; or a dict, for parts of a record. With ``keys`` batches are keys, and the rest.
+            The loop's thread and threads use it, and no processes.
         threads: number of threads that work at batches, at most; None: one for each core that
             this process may use. 0: none.
         processes: number of processes that do, at most; None: as many as there are cores but two,
@@ -136,6 +140,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         *,
         transform: Callable[..., Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        decode: Decode | None = None,
         keys: bool = False,
         buffers: bool = False,
         errors: Errors = "raise",
@@ -159,24 +164,26 @@ class Loader(torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", {w: 0 for w in options if w not in known}, Loader.__init__)
         cache = as_cache(cache, assignment)
         place = Ranks(rank, ranks, comm)
-        workers = _workers(threads, processes, is_raw=transform is collate_fn is None)
+        processes = processes if decode is None else 0
+        workers = _workers(threads, processes, is_light=transform is collate_fn is None)
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._ahead = checked_ahead(ahead)
-        self.collate_fn, self.pin_memory = Collate(collate_fn, pins=pin_memory), pin_memory
-        order: dict[str, Any]
-        order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
-        decode: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
+        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        self._whole = whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
+        self.collate_fn = Collate(whole.collate if whole else collate_fn, pins=pin_memory)
+        self.pin_memory = pin_memory
         try:
             if cache is not None and comm is not None:
                 options.update(comm=comm, cache=from_root(cache))
                 path = joint_path(source, assignment, options, keys=keys)
                 size = batch_size * place.now()[1]
-                self._source = self._open_joint(path, size, decode, threads, options, order)
+                self._source = self._open_joint(path, size, each, threads, options, order)
             else:
                 if cache is not None:
                     refuse_words(source, options)
-                data = Dataset(source, keys=keys, **decode, **options)
-                made = self.collate_fn, workers, self._threads, self._ahead
+                data = Dataset(source, keys=keys, **each, **options)
+                made = self.collate_fn, whole, workers, self._threads, self._ahead
                 self._source = OwnBatches(data, *made, cache, assignment, place)
                 order.update(self._source.order)
             self._cursor = EpochCursor(self._source.count, batch_size, ranks=place, **order)
@@ -191,13 +198,13 @@ class Loader(torch.utils.data.DataLoader[Any]):
         self,
         path: str | tuple[str, ...],
         size: int,
-        decode: Mapping[str, Any],
+        each: Mapping[str, Any],
         threads: int | None,
         options: Mapping[str, Any],
         order: Mapping[str, Any],
     ) -> JointBatches:
         """Return the batches of a Reader, of ``size`` samples of all ranks. Collective."""
-        decoder = Decoder(collate=self.collate_fn, **decode)
+        decoder = Decoder(collate=self.collate_fn, whole=self._whole, **each)
         threads = threads or min(DECODING_THREADS_MAX, len(os.sched_getaffinity(0)))
         return JointBatches(
             path,
@@ -367,7 +374,8 @@ class ReaderLoader:
         reader: Reader from whose next iteration on batches come; it is not closed. Nobody else may
             ask it.
         transform, errors: arguments of ``Dataset``, without keys.
-        collate_fn, ahead, pin_memory: arguments of ``Loader``.
+        collate_fn, decode, ahead, pin_memory: arguments of ``Loader``. With ``decode`` the thread
+            that takes batches makes them too: what it is given lies in the window.
         buffers: whether values are memoryviews of the window, good until ``collate_fn`` returns,
             instead of bytes.
         threads: number of threads that decode the records of a batch.
@@ -379,6 +387,7 @@ class ReaderLoader:
         *,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        decode: Decode | None = None,
         buffers: bool = False,
         errors: Errors = "raise",
         threads: int = 1,
@@ -386,7 +395,9 @@ class ReaderLoader:
         pin_memory: bool = False,
     ) -> None:
         collate = Collate(collate_fn, pins=pin_memory)
-        decoder = Decoder(transform, collate, buffers=buffers, errors=as_errors(errors))
+        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
+        whole = as_whole(decode, each, collate_fn, pins=pin_memory)
+        decoder = Decoder(collate=collate, whole=whole, **each)
         self._reader, self._first = reader, reader.iteration
         orders = reader.schedule.epochs
         self._batches = DecodedBatches(

@@ -20,6 +20,7 @@ from lmdbio.torch.processes import PooledJobs, WorkerProcesses
 from lmdbio.torch.ranks import Ranks
 from lmdbio.torch.resume import EpochCursor, EpochSlice
 from lmdbio.torch.threads import Wanted, WorkerThreads
+from lmdbio.torch.whole import WholeBatches
 from lmdbio.torch.worker_process import Work
 from lmdbio.torch.workers import Workers
 
@@ -32,6 +33,7 @@ class OwnBatches:
     Args:
         dataset: data set whose samples they are; closed at the end.
         collate: function from a list of samples to a batch.
+        whole: maker of whole batches; None: they are made of samples.
         workers: chooses who makes them.
         threads: threads that make them, or that ask processes; their owner ends them.
         ahead: number of batches that wait to be asked for.
@@ -51,6 +53,7 @@ class OwnBatches:
         self,
         dataset: Dataset,
         collate: Collate,
+        whole: WholeBatches | None,
         workers: Workers,
         threads: WorkerThreads,
         ahead: int,
@@ -67,7 +70,7 @@ class OwnBatches:
             raise
         self.order: dict[str, Any] = {"holder": holder, "mix": dataset.mixing}
         self.dataset = dataset
-        self._collate, self._workers, self._threads = collate, workers, threads
+        self._collate, self._whole, self._workers, self._threads = collate, whole, workers, threads
         self._ahead, self.count = ahead, len(dataset)
         work = Work(
             dataset.transform, dataset.keys, dataset.buffers, dataset.errors, collate.function
@@ -96,9 +99,11 @@ class OwnBatches:
         )
 
     def _batch(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        dataset = self.dataset
+        dataset, indices = self.dataset, epoch_slice.samples(step)
+        if self._whole is not None:
+            return self._whole.make(dataset, indices, epoch_slice.source, wanted)
         return dataset.samples(
-            dataset.begin(epoch_slice.samples(step)),
+            dataset.begin(indices),
             self._collate,
             source=epoch_slice.source,
             is_wanted=wanted,

@@ -7,12 +7,14 @@ between two samples -> has anybody closed the loader?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
 from time import monotonic
 from typing import Any
+
+import numpy as np
 
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
@@ -23,6 +25,7 @@ __all__ = [
     "Errors",
     "Indexed",
     "Numbered",
+    "RecordErrors",
     "SampleMaker",
     "add_note",
     "as_errors",
@@ -45,6 +48,32 @@ NO_SOURCE = Source(0, 0)
 
 class CalledOffError(Error):
     """Nobody wants the samples any more: the loader was closed, or the iteration left."""
+
+
+class RecordErrors(Exception):
+    """A decoder raises it: some records of a batch cannot be decoded, the others can.
+
+        raise RecordErrors({row: ValueError("no label")})
+
+    Users of a loader see the first of these exceptions, with a note that names the record; or,
+    with ``errors="skip"`` or a function that is true for all of them, the batch without these.
+
+    Args:
+        errors: the exception of each such record, by its row in the batch, from 0; at least one.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        if not errors:
+            raise ValueError("RecordErrors: name the row of at least one record")
+        self.errors = dict(errors)
+        row, error = next(iter(self.errors.items()))
+        super().__init__(f"{len(self.errors)} records, such as row {row}: {error}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errors,)
 
 
 def as_errors(given: object) -> Errors:
@@ -205,6 +234,59 @@ class SampleMaker:
             if source is not None:
                 end_draws(making, self._watch)
 
+    def whole(
+        self,
+        batch: Any,
+        decode: Callable[[Any], Any],
+        source: Source | None,
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> tuple[Any, Any]:
+        """Return what a decoder makes of a whole batch, and the batch without what was left out.
+
+        Args:
+            batch: ``Batch``, or another one that has ``part``.
+            decode: decoder of batches, asked again without the records that it has named.
+            source, is_wanted: as for ``samples``; draws are those of the batch.
+
+        Raises:
+            CalledOffError, RuntimeError: as ``samples``.
+            What ``decode`` raised, of a record or of the batch, with a note that names it.
+        """
+        making = Making(source or NO_SOURCE, batch)
+        making.made = [None] * len(batch)  # no sample is made by itself
+        if source is not None:
+            begin_draws(making, self._watch)
+        try:
+            while True:
+                if is_wanted is not None and not is_wanted():
+                    raise CalledOffError("this loader is closed")
+                try:
+                    return decode(batch), batch
+                except RecordErrors as failed:
+                    batch = self._rest(batch, failed.errors)
+                except Exception as error:
+                    add_note(error, self._note(batch))
+                    raise
+        finally:
+            if source is not None:
+                end_draws(making, self._watch)
+
+    def _rest(self, batch: Any, failed: Mapping[int, Exception]) -> Any:
+        """Return a batch without the records that a decoder has named, if they are left out."""
+        kept = np.ones(len(batch), np.bool_)
+        for row, error in sorted(failed.items()):
+            if not 0 <= row < len(batch):
+                raise IndexError(f"RecordErrors names row {row} of a batch of {len(batch)}")
+            if not self._is_left_out(error, int(batch.indices[row])):
+                raise error from None
+            kept[row] = False
+        if not kept.any():
+            error = RuntimeError("all samples of the batch were left out")
+            add_note(error, self._note(batch))
+            raise error from None
+        rows = np.flatnonzero(kept)
+        return batch.part(rows, batch.indices[rows])
+
     def _finish(self, making: Making, finish: Callable[[list[Any]], Any]) -> Any:
         try:
             if not making.made and len(making.batch):
@@ -243,11 +325,16 @@ class SampleMaker:
     def _leaves_out(self, making: Making, error: Exception) -> bool:
         """Return whether the sample that is being made is left out, for its transform raised."""
         place = len(making.made) + making.left_out
-        add_note(error, self._where(int(making.batch.indices[place])))
+        is_left_out = self._is_left_out(error, int(making.batch.indices[place]))
+        making.left_out += is_left_out
+        return is_left_out
+
+    def _is_left_out(self, error: Exception, index: int) -> bool:
+        """Note which sample an exception is of; return whether it is left out, and counted."""
+        add_note(error, self._where(index))
         errors = self._errors
         if not (errors == "skip" if isinstance(errors, str) else errors(error)):
             return False
-        making.left_out += 1
         self.count_left_out(1)
         return True
 

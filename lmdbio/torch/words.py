@@ -17,7 +17,7 @@ _ORDER = (
 )
 _NO_WORKERS = "it starts no processes"
 #: Words of a Loader's that an IterableDataset has not.
-_OF_LOADER = ("threads", "pin_memory", "cache", "assignment")
+_OF_LOADER = ("decode", "threads", "pin_memory", "cache", "assignment")
 #: Keywords of DataLoader that a Loader has no use for.
 _OF_DATALOADER = {
     "num_workers": _THREADS,

@@ -46,6 +46,7 @@ C_ROOMS = (
     "bookmark",
     "prefetch",
     "scan",
+    "datum",
     "provenance",
     "replay",
     "keys",

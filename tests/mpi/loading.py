@@ -43,12 +43,27 @@ told = dict.fromkeys(("whole", "left", "jumped", "gone on", "peers", "disks"), 0
 homes.GRAIN_BYTES_MIN = 4096
 
 
-class Pair:
-    """A Loader of this rank that has MPI and a cache, and one that has neither."""
+def values_of(batch: Any) -> list[bytes]:
+    """Decode a whole batch."""
+    return list(map(bytes, batch))
 
-    def __init__(self, path: str, comm: MPI.Comm, own: dict[str, Any], **words: Any) -> None:
+
+class Pair:
+    """A Loader of this rank that has MPI and a cache, and one that has neither.
+
+    With ``whole`` the first one decodes whole batches.
+    """
+
+    def __init__(
+        self, path: str, comm: MPI.Comm, own: dict[str, Any], whole: bool, **words: Any
+    ) -> None:
         words |= {"collate_fn": list, "seed": 7}
-        self.joint = Loader(path, comm=comm, **own, **words)
+        joint = words
+        if whole:
+            each = ("transform", "collate_fn", "buffers")
+            joint = {word: given for word, given in words.items() if word not in each}
+            joint["decode"] = values_of
+        self.joint = Loader(path, comm=comm, **own, **joint)
         self.plain = Loader(path, rank=comm.rank, ranks=comm.size, threads=1, **words)
         self.words = words, own
         assert len(self.joint) == len(self.plain), self.words
@@ -118,8 +133,8 @@ def case(chance: random.Random, folder: str) -> None:
         "threads": chance.choice([1, 2]),
         "ahead": chance.choice([0, 2, 5]),
     }
-    buffers = own.pop("buffers")
-    pair = Pair(path, COMM, own, buffers=buffers, **words)
+    buffers, at_once = own.pop("buffers"), own["threads"] == 2
+    pair = Pair(path, COMM, own, at_once, buffers=buffers, **words)
     whole = 3 if chance.random() < 0.5 else 1
     for _ in range(whole):
         pair.epoch()
@@ -134,7 +149,7 @@ def case(chance: random.Random, folder: str) -> None:
     fewer = COMM.Split(COMM.rank < max(1, COMM.size // 2), COMM.rank)
     words["batch_size"] = chance.choice([2, 3, 11])
     words["drop_last"] = words["drop_last"] and words["batch_size"] * COMM.size <= count
-    pair = Pair(path, fewer, own, buffers=buffers, **words)
+    pair = Pair(path, fewer, own, not at_once, buffers=buffers, **words)
     pair.load(state)
     pair.epoch()
     pair.epoch()

@@ -1,0 +1,65 @@
+"""Caffe's Datum, many at once (csrc/datum.h). Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.arrays import U64, pointer_to
+
+__all__ = ["DATUM", "copy_datum_floats", "parse_datums"]
+
+#: Structured dtype of ``lio_datum``.
+DATUM = np.dtype(
+    [
+        ("channels", "<i4"),
+        ("height", "<i4"),
+        ("width", "<i4"),
+        ("label", "<i4"),
+        ("data", "<u8"),
+        ("data_bytes", "<u8"),
+        ("floats", "<u8"),
+        ("is_whole", "<u4"),
+        ("is_encoded", "<u4"),
+    ]
+)
+
+
+def parse_datums(memory: npt.NDArray[np.uint8], offsets: U64, lengths: U64) -> npt.NDArray[Any]:
+    """Parses values; the caller has seen to it that all of them lie in ``memory``.
+
+    Args:
+        memory: uint8, C-contiguous.
+        offsets, lengths: of each value, bytes, shape (n,).
+
+    Returns:
+        What each holds, dtype ``DATUM``, shape (n,).
+    """
+    found = np.empty(len(offsets), DATUM)
+    lib.lio_datums_parse(*_values(memory, offsets, lengths), pointer_to(found, "lio_datum *"))
+    return found
+
+
+def copy_datum_floats(
+    memory: npt.NDArray[np.uint8], offsets: U64, lengths: U64, each: int, address: int
+) -> int:
+    """Copies float_data of values, as ``parse_datums`` takes them.
+
+    Args:
+        each: numbers of each value.
+        address: where float32 of shape (n, each) goes; the caller owns it.
+
+    Returns:
+        How many values, from the first on, have so many.
+    """
+    values = _values(memory, offsets, lengths)
+    return int(lib.lio_datums_floats(*values, each, ffi.cast("float *", address)))
+
+
+def _values(memory: npt.NDArray[np.uint8], offsets: U64, lengths: U64) -> tuple[Any, ...]:
+    offsets, lengths = (np.ascontiguousarray(one, np.uint64) for one in (offsets, lengths))
+    pointers = (pointer_to(one, "uint64_t *") for one in (offsets, lengths))
+    return pointer_to(memory, "uint8_t *"), *pointers, len(offsets)

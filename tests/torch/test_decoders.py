@@ -1,0 +1,870 @@
+"""Whole batches: a decoder's batch is what the samples of its records would be, put together.
+
+Goal: arrays, Datum and .npy come out as NumPy has them, for any dtype, shape, offset and way of
+reading; bytes that are none of these are an error that names record and file, or right, and never
+a crash; orders, states, caches, keys and records left out are those of single samples.
+
+Method: values are made by NumPy and by a writer of protocol buffers of this file's own; what a
+decoder makes is compared with what NumPy reads. Bytes are changed at random, seeds in the tests'
+names, and held against other readers: ``numpy.load``, and one of messages in Python.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import random
+import struct
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lmdbio
+from lmdbio import _core
+from lmdbio.errors import MissingExtraError
+from lmdbio.records.field import Field
+from lmdbio.torch import (
+    Array,
+    Datum,
+    Jpeg,
+    Loader,
+    Npy,
+    ReaderLoader,
+    RecordErrors,
+    images,
+    sample_info,
+)
+from lmdbio.torch.whole import as_decoder
+from tests.support import cold, databases
+
+COUNT = 157
+DTYPES = ("u1", "i1", "?", "<i2", ">i2", "<i4", ">i8", "<f2", "<f4", ">f4", "<f8", "<c8")
+
+
+def written(path: Path, values: list[bytes]) -> Path:
+    with databases.open_writable(path, 1) as env:
+        databases.write(env, [(b"%08d" % i, value) for i, value in enumerate(values)])
+    return path
+
+
+def wrote(error: BaseException) -> str:
+    """The text of an exception, and its notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def number(i: int) -> bytes:
+    """A record that begins with its number, of which some are longer than others."""
+    return i.to_bytes(4, "little") * (10 + i % 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "db"
+    return written(path, [number(i) for i in range(COUNT)])
+
+
+NUMBERS = Array("<i4")
+
+
+def first_number(value: bytes) -> int:
+    return int.from_bytes(value[:4], "little")
+
+
+def native_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements as torch has them; of bools all but 0 are true."""
+    if array.dtype == np.bool_:
+        return array.view("u1") != 0 if array.ndim else np.array(array.tobytes() != b"\0")
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def flat(batches: Any) -> list[int]:
+    return [one for batch in batches for one in batch.tolist()]
+
+
+# --- arrays ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["auto", "mmap", "direct", "pread"])
+@pytest.mark.parametrize("seed", range(6))
+def test_arrays_are_those_of_numpy(tmp_path: Path, seed: int, engine: str) -> None:
+    chance = random.Random(seed)
+    long = chance.choice([0, 0, 3000])
+    lengths = [chance.randrange(200, 260) + long for _ in range(COUNT)]
+    values = [databases.value((seed, i), length) for i, length in enumerate(lengths)]
+    path = written(tmp_path / "db", values)
+    for _ in range(12):
+        dtype = np.dtype(chance.choice(DTYPES))
+        shape = tuple(chance.randrange(1, 4) for _ in range(chance.randrange(3)))
+        offset = chance.randrange(0, 200 - math.prod(shape) * dtype.itemsize + 1) if shape else 3
+        wanted = np.stack(
+            [
+                np.frombuffer(value, dtype, math.prod(shape), offset).reshape(shape)
+                for value in values
+            ]
+        )
+        decoder = Array(dtype, shape, offset)
+        with Loader(path, 40, decode=decoder, engine=engine) as loader:
+            batches = list(loader)
+        assert [len(batch) for batch in batches] == [40, 40, 40, 37]
+        made = torch.cat(batches)
+        assert made.dtype == torch.from_numpy(wanted.astype(dtype.newbyteorder("="))).dtype
+        # As bytes, since not each number is equal to itself.
+        native = native_of(wanted)
+        assert made.numpy().tobytes() == native.tobytes() and made.shape == native.shape
+        assert all(batch.is_contiguous() for batch in batches)
+
+
+def test_elements_may_be_of_torch_s_own_dtypes(tmp_path: Path) -> None:
+    values = torch.arange(24, dtype=torch.bfloat16).view(6, 4)
+    path = written(tmp_path / "db", [bytes(row.view(torch.uint8).tolist()) for row in values])
+    with Loader(path, 6, decode=Array(torch.bfloat16, 4)) as loader:
+        assert torch.equal(next(iter(loader)), values)
+
+
+def test_fields_of_cached_records_are_copied_straight_into_the_tensor(folder: Path) -> None:
+    with lmdbio.Records(folder) as records:
+        list(records.values(range(COUNT)))
+        for source, row in ((records, 3), (records.subset(range(100, 110)), 103)):
+            tensor = torch.zeros(5, 2, dtype=torch.int32)
+            field = Field(4, 8, tensor.data_ptr(), 40)
+            begun = source.begin_fields([3, 0, 9, 3, 1], [field])
+            assert begun.is_filled and tensor[0].tolist() == [row, row]
+            assert bytes(begun.batch()[0])[:4] == number(row)[:4]
+        tensor = torch.zeros(205, dtype=torch.uint8)
+        # Some have 40 bytes.
+        begun = records.begin_fields([3, 0, 9, 3, 1], [Field(0, 41, tensor.data_ptr(), 205)])
+        assert not begun.is_filled and not tensor.any()
+        # No more is written than there is room for.
+        begun = records.begin_fields([3, 0, 9, 3, 1], [Field(0, 8, tensor.data_ptr(), 39)])
+        assert not begun.is_filled and not tensor.any()
+        assert len(begun.batch()) == 5
+
+
+def test_what_the_page_cache_lacks_is_read_as_ever(tmp_path: Path) -> None:
+    values = [databases.value(i, 3000) for i in range(COUNT)]
+    path = written(tmp_path / "db", values)
+    wanted = np.stack([np.frombuffer(value, "u1", 2000, 500) for value in values])
+    with Loader(path, 40, decode=Array("u1", 2000, 500), readahead=False) as loader:
+        cold.put_out(path / "data.mdb")
+        assert np.array_equal(torch.cat(list(loader)).numpy(), wanted)
+        assert loader.stats().requests > 0
+
+
+@pytest.mark.parametrize("readahead", [None, False, True])
+def test_short_records_are_named(folder: Path, readahead: bool | None) -> None:
+    decoder = Array("u1", 41)
+    with Loader(folder, 50, decode=decoder, readahead=readahead) as loader:
+        list(loader.dataset.records.values(range(COUNT)))
+        with pytest.raises(ValueError) as caught:
+            next(iter(loader))
+    told = wrote(caught.value)
+    assert "record 0 has 40 bytes" in told and "needs 41" in told
+    assert f"sample 0, key 00000000, file {folder}" in told
+
+
+def test_what_makes_no_array_is_refused() -> None:
+    with pytest.raises(TypeError, match="torch has no dtype"):
+        Array("V3")
+    with pytest.raises(TypeError, match="torch has no dtype"):
+        Array("O")
+    for wrong in ({"shape": (2, -1)}, {"offset": -1}):
+        with pytest.raises(ValueError, match="negative"):
+            Array("u1", **wrong)
+    assert repr(Array(">f4", (2, 3), 5)) == "Array(torch.float32, (2, 3), offset=5)"
+
+
+# --- as samples are ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [{}, {"ranks": 3, "rank": 1}, {"drop_last": True}])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_orders_are_those_of_samples(folder: Path, words: Any, seed: int | None) -> None:
+    how = {"shuffle": seed is not None, "seed": seed or 0, **words}
+    with Loader(folder, 12, decode=NUMBERS, **how) as whole:
+        with Loader(folder, 12, transform=first_number, **how) as each:
+            for _ in range(2):
+                wanted = [batch.tolist() for batch in each]
+                assert [batch.tolist() for batch in whole] == wanted
+            assert whole.state_dict() == each.state_dict()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5, 13])
+def test_a_state_goes_on_where_it_was(folder: Path, steps: int) -> None:
+    how: dict[str, Any] = {"shuffle": True, "seed": 3, "decode": NUMBERS}
+    with Loader(folder, 12, **how) as loader:
+        batches = iter(loader)
+        seen = [next(batches).tolist() for _ in range(steps)]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+    with Loader(folder, 8, **how) as loader:
+        loader.load_state_dict(state)
+        rest = flat(loader)
+    with Loader(folder, COUNT, **how) as loader:
+        assert [one for batch in seen for one in batch] + rest == flat(loader)
+
+
+@pytest.mark.parametrize("kind", ["several files", "cache", "disk", "view", "mix", "held"])
+def test_all_sources_give_their_records(folder: Path, tmp_path: Path, kind: str) -> None:
+    source: Any = folder
+    options: dict[str, Any] = {}
+    wanted = list(range(COUNT))
+    if kind == "several files":
+        other = written(tmp_path / "more", [number(1000 + i) for i in range(50)])
+        source, wanted = [folder, other], [*wanted, *range(1000, 1050)]
+    elif kind == "cache":
+        options = {"cache": "memory=8K"}  # a part of it
+    elif kind == "disk":
+        options = {"cache": f"memory=8K,disk={tmp_path}"}
+    elif kind == "held":
+        options = {"readahead": True}
+    with lmdbio.Records(folder) as records:
+        if kind == "view":
+            source, wanted = records.subset(range(20, 90)), list(range(20, 90))
+        elif kind == "mix":
+            parts = [records.subset(range(20)), records.subset(range(20, COUNT))]
+            source = lmdbio.Mix(parts, seed=1)
+        for decoder in (NUMBERS, lambda batch: NUMBERS(batch)):
+            with Loader(source, 12, decode=decoder, shuffle=kind != "mix", **options) as loader:
+                for epoch in range(2):
+                    seen = flat(loader)
+                    if kind == "mix":
+                        places = range(epoch * COUNT, (epoch + 1) * COUNT)
+                        assert seen == [first_number(value) for value in source.values(places)]
+                    else:
+                        assert sorted(seen) == wanted != seen
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples of two records, as text recognition has them."""
+    path = tmp_path_factory.mktemp("pairs") / "ocr"
+    with databases.open_writable(path, 1) as env, env.begin(write=True) as transaction:
+        for i in range(1, 41):
+            transaction.put(b"image-%09d" % i, bytes([i]) * 12)
+            transaction.put(b"label-%09d" % i, b"%03d" % i if i != 9 else b"")
+        transaction.put(b"num-samples", b"40")
+    return path
+
+
+def test_each_record_of_a_sample_has_its_decoder(pairs: Path) -> None:
+    decoders = (Array("u1", (3, 4)), lambda batch: [bytes(one).decode() for one in batch])
+    words: dict[str, Any] = {"layout": "auto", "decode": decoders, "shuffle": True}
+    with Loader(pairs, 16, **words) as loader:
+        seen = []
+        for images, labels in loader:
+            assert images.shape[1:] == (3, 4) and len(images) == len(labels)
+            seen += [
+                (int(image[0, 0]), label) for image, label in zip(images, labels, strict=True)
+            ]
+    assert sorted(seen) == [(i, f"{i:03}" if i != 9 else "") for i in range(1, 41)]
+    with Loader(pairs, 16, decode=Array("u1"), layout="auto") as loader:
+        with pytest.raises(ValueError, match="takes a tuple of 2 decoders, and not Array alone"):
+            next(iter(loader))
+    with Loader(pairs, 16, decode=(NUMBERS,) * 3, layout="auto") as loader:
+        with pytest.raises(ValueError, match=r"3 decoders, one for each .* samples are of 2"):
+            next(iter(loader))
+
+
+def test_a_sample_is_left_out_if_one_of_its_records_is(pairs: Path) -> None:
+    decoders = (Array("u1", 12), Array("u1", 3))
+    words: dict[str, Any] = {"layout": "auto", "decode": decoders, "keys": True}
+    with Loader(pairs, 16, errors="skip", **words) as loader:
+        keys, (images, labels) = next(iter(loader))
+    assert len(keys) == len(images) == len(labels) == 15
+    assert keys[8] == (b"image-000000010", b"label-000000010")
+    assert images[8, 0] == 10 and bytes(labels[8].tolist()) == b"010"
+    with Loader(pairs, 16, **words) as loader, pytest.raises(ValueError) as caught:
+        next(iter(loader))
+    assert "key image-000000009 and label-000000009" in wrote(caught.value)
+
+
+def test_a_dict_decodes_parts_of_the_same_records(folder: Path) -> None:
+    parts = {"number": Array("<i4"), "again": Array("<i4", 2, offset=4)}
+    for decode in (parts, {**parts, "count": len}):  # fields alone, and not
+        with Loader(folder, 10, decode=decode) as loader:
+            list(loader.dataset.records.values(range(COUNT)))
+            batch = next(iter(loader))
+        assert batch["number"].tolist() == list(range(10)) and batch.get("count", 10) == 10
+        assert batch["again"].tolist() == [[i, i] for i in range(10)]
+    parts["long"] = Array("u1", 41)
+    with Loader(folder, 10, decode=parts, errors="skip") as loader:
+        assert next(iter(loader))["number"].tolist() == [i for i in range(10) if i % 3]
+
+
+def test_records_are_counted_once_however_many_fields_they_have(folder: Path) -> None:
+    tensor = torch.zeros(80, dtype=torch.uint8)
+    with lmdbio.Records(folder) as records:
+        list(records.values(range(COUNT)))
+        before = records.stats()
+        fields = [Field(4 * i, 8, tensor.data_ptr() + 40 * i, 40) for i in range(2)]
+        assert records.begin_fields([3, 0, 9, 3, 1], fields).is_filled
+        after = records.stats()
+    assert after.records - before.records == 5
+    assert after.record_bytes - before.record_bytes == 80
+    assert tensor[40:48].tolist() == list(number(3)[4:12])
+
+
+@pytest.mark.parametrize("decoder", [NUMBERS, lambda batch: NUMBERS(batch)])
+def test_keys_are_those_of_the_batch(folder: Path, decoder: Any) -> None:
+    with Loader(folder, 20, decode=decoder, keys=True, shuffle=True) as loader:
+        for keys, numbers in loader:
+            assert [int(key) for key in keys] == numbers.tolist()
+
+
+# --- errors ------------------------------------------------------------------------------
+
+
+def test_records_that_cannot_be_decoded_are_left_out(folder: Path) -> None:
+    long = [i for i in range(COUNT) if i % 3]
+    decoder = Array("u1", 41)
+    how: dict[str, Any] = {"shuffle": True, "decode": decoder, "keys": True, "errors": "skip"}
+    with Loader(folder, 20, **how) as loader:
+        batches = list(loader)
+        assert loader.stats().skipped_records == COUNT - len(long)
+    seen = [int(key) for keys, _ in batches for key in keys]
+    assert sorted(seen) == long
+    assert all(len(keys) == len(made) < 20 for keys, made in batches)
+    # The state counts them as used.
+    with Loader(folder, 20, **how) as loader:
+        iterator = iter(loader)
+        first = next(iterator)
+        state = loader.state_dict()
+        assert state["used"] == 20 > len(first[0])
+
+
+def test_a_function_says_which_are_left_out(folder: Path) -> None:
+    asked: list[str] = []
+
+    def decode(batch: Any) -> list[int]:
+        values = [int.from_bytes(value[:4], "little") for value in batch]
+        wrong = {row: KeyError(n) for row, n in enumerate(values) if n in (3, 8, 31)}
+        if wrong:
+            raise RecordErrors(wrong)
+        return values
+
+    def allowed(error: Exception) -> bool:
+        asked.append(wrote(error))
+        return error.args[0] != 31
+
+    with Loader(folder, 20, decode=decode, errors=allowed, threads=1) as loader:
+        batches = iter(loader)
+        assert next(batches) == [i for i in range(20) if i not in (3, 8)]
+        with pytest.raises(KeyError) as caught:
+            next(batches)
+    assert "sample 31, key 00000031" in wrote(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert [told.splitlines()[1].split(",")[0] for told in asked[:3]] == [
+        "sample 3",
+        "sample 8",
+        "sample 31",
+    ]
+
+
+def test_an_error_of_the_batch_names_its_records(folder: Path) -> None:
+    def broken(batch: Any) -> None:
+        raise OSError("no memory for it")
+
+    for errors in ("raise", "skip"):
+        with Loader(folder, 20, decode=broken, errors=errors) as loader:
+            with pytest.raises(OSError) as caught:
+                next(iter(loader))
+        told = wrote(caught.value)
+        assert "a batch of 20 samples: sample 0, key 00000000" in told and "17 more" in told
+
+
+def test_a_batch_of_which_nothing_is_left_is_an_error(folder: Path) -> None:
+    with Loader(folder, 20, decode=Array("u1", 99), errors="skip") as loader:
+        with pytest.raises(RuntimeError, match="all samples of the batch were left out") as caught:
+            next(iter(loader))
+    assert "sample 0" in wrote(caught.value)
+
+
+@pytest.mark.parametrize("row", [-1, 20])
+def test_a_row_that_is_not_there_is_an_error(folder: Path, row: int) -> None:
+    def decode(batch: Any) -> None:
+        raise RecordErrors({row: ValueError("which?")})
+
+    with Loader(folder, 20, decode=decode, errors="skip") as loader:
+        with pytest.raises(IndexError, match=f"row {row} of a batch of 20"):
+            next(iter(loader))
+
+
+def test_errors_of_no_record_are_refused_and_others_pickle() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        RecordErrors({})
+    again = pickle.loads(pickle.dumps(RecordErrors({3: KeyError("a")})))
+    assert str(again) == "1 records, such as row 3: 'a'" and list(again.errors) == [3]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"transform": len}, "transform= is for single samples"),
+        ({"collate_fn": list}, "collate_fn= is for single samples"),
+        ({"buffers": True}, "buffers= is for single samples"),
+        ({"decode": "u1"}, "takes a decoder"),
+        ({"decode": ()}, "takes a decoder"),
+        ({"decode": Array}, "takes a decoder"),
+        ({"decode": (NUMBERS, 3)}, "takes a decoder"),
+    ],
+)
+def test_other_words_do_not_go_with_it(folder: Path, words: Any, why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        Loader(folder, 4, **{"decode": NUMBERS, **words})
+    with lmdbio.Reader(folder, 40, iterations=1) as reader:
+        with pytest.raises(TypeError, match=why):
+            ReaderLoader(reader, **{"decode": NUMBERS, **words})
+
+
+# --- threads, processes, Readers ---------------------------------------------------------
+
+
+def test_draws_follow_from_the_batch_whatever_the_threads(folder: Path) -> None:
+    def decode(batch: Any) -> tuple[int, float, float]:
+        info = sample_info()
+        assert info is not None and info.index is None
+        return len(batch), float(torch.rand(())), float(info.numpy.random())
+
+    seen = []
+    for threads in (1, 3):
+        words: dict[str, Any] = {"shuffle": True, "seed": 2, "threads": threads}
+        with Loader(folder, 10, decode=decode, **words) as loader:
+            seen.append(list(loader))
+    assert seen[0] == seen[1] and len({draw for _, draw, _ in seen[0]}) == len(seen[0])
+
+
+def test_a_loader_and_its_decoders_pickle(folder: Path) -> None:
+    for decoder in (NUMBERS, Npy(), Datum(), Datum(NUMBERS), (NUMBERS,), {"a": NUMBERS}):
+        pickle.loads(pickle.dumps(as_decoder(decoder)))
+    with Loader(folder, 20, decode=NUMBERS, shuffle=True) as loader:
+        with pickle.loads(pickle.dumps(loader)) as again:
+            assert flat(again) == flat(loader)
+
+
+def test_closing_ends_a_loader_between_two_batches(folder: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def decode(batch: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        raise RecordErrors({0: ValueError("again")})  # it would be asked again
+
+    with Loader(folder, 20, decode=decode, errors="skip", threads=1) as loader:
+        failures: list[BaseException] = []
+
+        def loop() -> None:
+            try:
+                next(iter(loader))
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        assert begun.wait(10)
+        closing = threading.Thread(target=loader.close)
+        closing.start()
+        go_on.set()
+        closing.join(10)
+        thread.join(10)
+    assert "closed" in str(failures[0])
+
+
+def test_tensors_are_made_in_page_locked_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bool] = []
+    empty = torch.empty
+
+    def watched(*args: Any, pin_memory: bool = False, **words: Any) -> torch.Tensor:
+        made.append(pin_memory)
+        return empty(*args, **words)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("lmdbio.torch.whole.torch.empty", watched)
+    monkeypatch.setattr("lmdbio.torch.whole.pin_memory", lambda batch: ("moved", batch))
+    with Loader(folder, 20, decode=NUMBERS, pin_memory=True) as loader:
+        assert torch.is_tensor(next(iter(loader)))
+    assert made and all(made)
+    made.clear()
+    parts = {"own": lambda batch: 5, "array": NUMBERS}
+    with Loader(folder, 20, decode=parts, pin_memory=True) as loader:
+        batch = next(iter(loader))
+    assert batch["own"] == ("moved", 5) and torch.is_tensor(batch["array"]) and all(made)
+
+
+def test_loaders_that_trainers_make_of_it_have_its_batches(folder: Path, pairs: Path) -> None:
+    two = (Array("u1", 12), lambda batch: [bytes(one) for one in batch])
+    sources: list[dict[str, Any]] = [
+        {"source": folder, "decode": NUMBERS},
+        {"source": folder, "decode": NUMBERS, "keys": True},
+        {"source": pairs, "decode": two, "layout": "auto"},
+    ]
+    for words in sources:
+        with Loader(batch_size=9, shuffle=True, **words) as loader:
+            wanted = list(loader)
+            loader.set_epoch(0)
+            made = torch.utils.data.DataLoader(
+                loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+            )
+            for batch, other in zip(made, wanted, strict=True):
+                assert repr(batch) == repr(other)
+    with Loader(folder, 9, decode=Array("u1", 41)) as loader:
+        with pytest.raises(ValueError, match="record 0 has 40 bytes"):
+            loader.collate_fn([number(0)])
+
+
+def test_tensors_are_the_cpu_s_wherever_torch_makes_others(folder: Path) -> None:
+    with lmdbio.Records(folder) as records, torch.device("meta"):
+        assert torch.empty(1).is_meta
+        assert NUMBERS(records.read([5, 3])).tolist() == [5, 3]
+
+
+def test_a_reader_s_batches_are_decoded_as_a_whole(folder: Path) -> None:
+    with lmdbio.Reader(folder, 40, iterations=9) as reader:
+        with ReaderLoader(reader, decode=NUMBERS) as loader:
+            assert flat(loader) == [i % COUNT for i in range(360)]
+    with lmdbio.Reader(folder, 40, iterations=9) as reader:
+        with ReaderLoader(reader, decode=Array("u1", 41), errors="skip") as loader:
+            seen = [len(batch) for batch in loader]
+    numbers = np.arange(360) % COUNT
+    assert seen == [int((numbers[at : at + 40] % 3 > 0).sum()) for at in range(0, 360, 40)]
+
+
+# --- Datum -------------------------------------------------------------------------------
+
+
+def varint(number: int) -> bytes:
+    number &= 2**64 - 1
+    out = b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])
+
+
+def field(number: int, value: int | bytes | float) -> bytes:
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def datum(
+    pixels: np.ndarray[Any, Any], label: int, *, packed: bool = False, encoded: bytes = b""
+) -> bytes:
+    shape = b"".join(field(i + 1, side) for i, side in enumerate(pixels.shape))
+    if encoded:
+        return field(4, encoded) + field(5, label) + field(7, 1)
+    if pixels.dtype == np.uint8:
+        return shape + field(4, pixels.tobytes()) + field(5, label)
+    if packed:
+        return shape + field(5, label) + field(6, pixels.tobytes())
+    return shape + field(5, label) + b"".join(field(6, float(x)) for x in pixels.ravel())
+
+
+def read_datum(value: bytes) -> tuple[tuple[int, ...], bytes, int] | None:
+    """Shape, bytes of data or of float_data, and label; None: it is none that is not encoded."""
+    at, numbers, data, floats = 0, dict.fromkeys((1, 2, 3, 5, 7), 0), b"", b""
+
+    def one() -> int | None:
+        nonlocal at
+        found = 0
+        for i in range(10):
+            if at >= len(value):
+                return None
+            byte, at = value[at], at + 1
+            found |= (byte & 127) << 7 * i
+            if byte < 128:
+                return found & (2**64 - 1)
+        return None
+
+    while at < len(value):
+        tag = one()
+        if tag is None or not 0 < tag >> 3 < 2**29 or tag & 7 not in (0, 1, 2, 5):
+            return None
+        number, kind = tag >> 3, tag & 7
+        size = {1: 8, 5: 4}.get(kind) if kind in (1, 5) else one()
+        if size is None:
+            return None
+        if kind == 0:
+            if number in (4, 6):
+                return None
+            if number in numbers:
+                numbers[number] = (size + 2**31) % 2**32 - 2**31 if number != 7 else size
+            continue
+        if size > len(value) - at or number in numbers:
+            return None
+        content, at = value[at : at + size], at + size
+        if number == 4:
+            if kind != 2:
+                return None
+            data = content
+        elif number == 6:
+            if kind == 1 or len(content) % 4:
+                return None
+            floats += content
+    shape = numbers[1], numbers[2], numbers[3]
+    pixels = math.prod(shape)
+    if not value or numbers[7] or min(shape) <= 0 or (data and floats):
+        return None
+    if (len(floats) // 4 if floats else len(data)) != pixels:
+        return None
+    return shape, data or floats, numbers[5]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "floats", "packed"])
+def test_datums_are_images_and_labels(tmp_path: Path, kind: str) -> None:
+    chance = np.random.default_rng(5)
+    shape = (3, 9, 7)
+    images = chance.integers(0, 256, (60, *shape)).astype("u1" if kind == "bytes" else "<f4")
+    values = [datum(one, i - 5, packed=kind == "packed") for i, one in enumerate(images)]
+    path = written(tmp_path / "db", values)
+    for words in ({}, {"readahead": True}):
+        with Loader(path, 25, decode=Datum(), shuffle=True, keys=True, **words) as loader:
+            for keys, (made, labels) in loader:
+                order = [int(key) for key in keys]
+                assert labels.dtype == torch.int64 and labels.tolist() == [i - 5 for i in order]
+                assert made.dtype == (torch.uint8 if kind == "bytes" else torch.float32)
+                assert np.array_equal(made.numpy(), images[order])
+
+
+def test_a_datum_is_read_as_others_read_messages(tmp_path: Path) -> None:
+    pixels = np.arange(6, dtype="u1").reshape(1, 2, 3)
+    other = field(9, b"unknown") + field(12, 1.5) + field(13, 7) + varint(14 << 3 | 1) + bytes(8)
+    values = [
+        datum(pixels, 3),
+        datum(pixels, 9) + field(5, 4),  # the last label counts
+        field(4, b"old") + datum(pixels, 5),  # and the last data
+        other + datum(pixels, 6) + other,
+        b"".join(field(i, n) for i, n in ((5, 7), (3, 3), (2, 2), (1, 1))) + field(4, bytes(6)),
+    ]
+    path = written(tmp_path / "db", values)
+    with Loader(path, 5, decode=Datum()) as loader:
+        images, labels = next(iter(loader))
+    assert labels.tolist() == [3, 4, 5, 6, 7]
+    assert np.array_equal(images[:4].numpy(), np.stack([pixels] * 4)) and not images[4].any()
+
+
+def test_datums_that_cannot_be_decoded_say_why(tmp_path: Path) -> None:
+    pixels = np.arange(6, dtype="u1").reshape(1, 2, 3)
+    good = datum(pixels, 3)
+    for i, (value, why) in enumerate(
+        [
+            (good[:-3], "is no Datum, or one that is cut"),
+            (b"", "is no Datum"),
+            (good + b"\x00", "is no Datum"),
+            (good + field(1, 2), r"of shape \(2, 2, 3\) with 6 bytes and 0 floats"),
+            (good + field(6, 1.0), "with 6 bytes and 1 floats"),
+            (field(4, b"") + field(5, 1), r"of shape \(0, 0, 0\) with 0 bytes"),
+            (good + field(1, -1) + field(2, -2), r"shape \(-1, -2, 3\)"),
+            (
+                datum(pixels, 1, encoded=b"jpeg"),
+                "holds an encoded image: write decode=Datum\\(enc",
+            ),
+        ]
+    ):
+        path = written(tmp_path / str(i), [good, value])
+        with Loader(path, 2, decode=Datum()) as loader:
+            with pytest.raises(ValueError, match=f"record 1 .*{why}") as caught:
+                next(iter(loader))
+        assert f"sample 1, key 00000001, file {path}" in wrote(caught.value)
+    wide = datum(pixels.reshape(1, 3, 2), 1)
+    path = written(tmp_path / "wide", [good, wide])
+    with Loader(path, 2, decode=Datum()) as loader:
+        with pytest.raises(ValueError, match=r"differ, record 0 \(1, 2, 3\) uint8 and record 1"):
+            next(iter(loader))
+
+
+def test_encoded_datums_have_a_decoder_of_their_own(tmp_path: Path) -> None:
+    pixels = np.zeros((1, 1, 1), "u1")
+    values = [datum(pixels, i, encoded=b"%03d" % i) for i in range(20)]
+    path = written(tmp_path / "db", values)
+    with Loader(path, 8, decode=Datum(Array("u1", 3)), shuffle=True) as loader:
+        for texts, labels in loader:
+            assert [int(bytes(text.tolist())) for text in texts] == labels.tolist()
+    path = written(tmp_path / "other", [*values, datum(pixels, 5)])
+    with Loader(path, 21, decode=Datum(Array("u1", 3))) as loader:
+        with pytest.raises(ValueError, match=r"record 20 .* not encoded"):
+            next(iter(loader))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changed_datums_are_right_or_an_error(seed: int) -> None:
+    """Goal: C reads what Python reads, of any bytes; nothing is read beyond a value's end."""
+    chance = random.Random(seed)
+    pixels = np.frombuffer(chance.randbytes(12), "u1").reshape(3, 2, 2)
+    bases = [
+        datum(pixels, 300),
+        datum(pixels.astype("<f4"), -1),
+        datum(pixels.astype("<f4"), 70000, packed=True),
+        field(9, b"x" * 200) + datum(pixels, 1),
+    ]
+    right = 0
+    for _ in range(1500):
+        value = bytearray(chance.choice(bases))
+        for _ in range(chance.choice([0, 1, 1, 2, 5])):
+            at = chance.randrange(len(value)) if chance.random() < 0.3 else chance.randrange(12)
+            kind = chance.randrange(4)
+            if kind == 0:
+                value[at] = chance.randrange(256)
+            elif kind == 1:
+                value[at] ^= 1 << chance.randrange(8)
+            elif kind == 2:
+                del value[at:]
+                value += b"\xff" * chance.randrange(12)
+            else:
+                value[at:at] = chance.randbytes(chance.randrange(4))
+            if len(value) < 12:
+                break
+        wanted = read_datum(bytes(value))
+        memory = np.frombuffer(bytes(value) or b"\x00", np.uint8).copy()
+        batch = lmdbio.Batch(
+            memory,
+            indices=np.zeros(1, np.uint64),
+            offsets=np.zeros(1, np.uint64),
+            lengths=np.array([len(value)], np.uint64),
+        )
+        try:
+            images, labels = Datum()(batch)
+        except RecordErrors as error:
+            assert wanted is None, (bytes(value), error)
+            continue
+        assert wanted is not None, bytes(value)
+        assert tuple(images.shape[1:]) == wanted[0] and images.numpy().tobytes() == wanted[1]
+        assert labels.tolist() == [wanted[2]]
+        right += 1
+    assert right > 200
+
+
+# --- .npy --------------------------------------------------------------------------------
+
+
+def npy(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version)
+    return file.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format")
+@pytest.mark.parametrize("dtype", ["u1", "?", "<i8", ">i4", "<f4", ">f8", "<c16"])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 0, 3), (3, 2, 4)])
+def test_npy_files_are_arrays(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    chance = np.random.default_rng(3)
+    arrays = [chance.integers(0, 100, shape).astype(dtype) for _ in range(30)]
+    for order in ("C", "F"):
+        for version in ((1, 0), (2, 0), (3, 0)):
+            values = [npy(np.array(one, order=order), version) for one in arrays]
+            path = written(tmp_path / f"{order}{version[0]}", values)
+            with Loader(path, 30, decode=Npy()) as loader:
+                made = next(iter(loader))
+            wanted = np.stack(arrays)
+            assert made.is_contiguous() and made.shape == wanted.shape
+            assert np.array_equal(made.numpy(), wanted)
+
+
+def test_headers_may_differ_as_long_as_arrays_are_alike(tmp_path: Path) -> None:
+    one = np.arange(6, dtype="<f4").reshape(2, 3)
+    values = [npy(one, (1, 0)), npy(one + 1, (2, 0)), npy(one + 2, (1, 0))]
+    path = written(tmp_path / "db", values)
+    with Loader(path, 3, decode=Npy()) as loader:
+        assert np.array_equal(next(iter(loader)).numpy(), np.stack([one, one + 1, one + 2]))
+    path = written(tmp_path / "differ", [npy(one), npy(one), npy(one.T.copy())])
+    with Loader(path, 3, decode=Npy()) as loader:
+        with pytest.raises(ValueError, match=r"record 0 float32 of shape \(2, 3\) and record 2"):
+            next(iter(loader))
+
+
+class Evil:
+    """Would tell of itself if anybody loaded its pickle."""
+
+    loaded = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return setattr, (Evil, "loaded", True)
+
+
+def test_values_that_are_no_arrays_say_why(tmp_path: Path) -> None:
+    good = npy(np.zeros(4, "u1"))
+    objects = npy(np.array([Evil()], object))
+    for i, (value, why) in enumerate(
+        [
+            (b"", "is no .npy file"),
+            (b"\x93NUMPY", "of a version that is not known"),
+            (good[:20], "with a header of 128 bytes, and has 20"),
+            (good[:-1], r"of 131 bytes: uint8 of shape \(4,\) takes 132"),
+            (good + b"x", "of 133 bytes"),
+            (objects, "pickled: they are not loaded"),
+            (npy(np.zeros(2, [("a", "u1")])), "torch has no dtype"),
+            (good.replace(b"(4,)", b"-4,)"), "header cannot be read"),
+        ]
+    ):
+        path = written(tmp_path / str(i), [good, value])
+        with Loader(path, 2, decode=Npy()) as loader:
+            with pytest.raises(ValueError, match=f"record 1 .*{why}"):
+                next(iter(loader))
+    assert not Evil.loaded
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changed_npy_files_are_right_or_an_error(seed: int) -> None:
+    chance = random.Random(seed)
+    bases = [npy(np.arange(12, dtype=kind).reshape(3, 4)) for kind in ("u1", ">f4", "<i8")]
+    alphabet = b"{}'()<>|:,0123456789ufi bTrueFals"
+    right = 0
+    for _ in range(400):
+        value = bytearray(chance.choice(bases))
+        for _ in range(chance.choice([0, 1, 1, 2])):
+            at = chance.randrange(6, 128 if chance.random() < 0.8 else 160)
+            if at < len(value):
+                byte = chance.randrange(256)
+                value[at] = chance.choice(alphabet) if chance.random() < 0.7 else byte
+            if chance.random() < 0.1:
+                del value[chance.randrange(len(value)) :]
+        memory = np.frombuffer(bytes(value) + b"\x00", np.uint8).copy()
+        batch = lmdbio.Batch(
+            memory,
+            indices=np.zeros(1, np.uint64),
+            offsets=np.zeros(1, np.uint64),
+            lengths=np.array([len(value)], np.uint64),
+        )
+        try:
+            made = Npy()(batch)
+        except RecordErrors:
+            continue
+        file = io.BytesIO(bytes(value))
+        wanted = np.load(file, allow_pickle=False)
+        assert file.tell() == len(value)
+        native = native_of(wanted)
+        assert made[0].numpy().tobytes() == native.tobytes() and made.shape[1:] == wanted.shape
+        right += 1
+    assert right > 50
+
+
+def test_parsing_counts_what_is_whole() -> None:
+    values = [datum(np.zeros((1, 1, 1), "u1"), 1), b"\xff"]
+    memory = np.frombuffer(b"".join(values), np.uint8)
+    offsets = np.array([0, len(values[0])], np.uint64)
+    lengths = np.array([len(value) for value in values], np.uint64)
+    found = _core.parse_datums(memory, offsets, lengths)
+    assert found["is_whole"].tolist() == [1, 0] and found["label"].tolist() == [1, 0]
+    into = np.zeros(2, "<f4")
+    assert _core.copy_datum_floats(memory, offsets, lengths, 1, into.ctypes.data) == 0
+
+
+# --- images: tests/torch/test_images.py
+
+
+def test_without_torchvision_an_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images._io.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'lmdbio\[images\]'"):
+        Jpeg()
