@@ -22,7 +22,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from queue import Empty, LifoQueue
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -202,16 +202,16 @@ class _Worker:
         return unpack(reply.pickled, reply.places, memoryview(exporter).cast("B"))
 
     def _failure(self, reply: Reply) -> BaseException:
-        error: BaseException | None = None
+        error: Any = None
         if reply.pickled:
             with suppress(Exception):
                 error = pickle.loads(reply.pickled)
-        if error is None:
+        if not isinstance(error, BaseException):
             error = Error(f"an exception that cannot be pickled was raised in {self}")
         if not isinstance(error, CalledOffError):
             error.__cause__ = _RemoteTraceError(reply.trace)
             add_note(error, f"raised in {self}")
-        return error
+        return cast(BaseException, error)
 
     def _end(self, how: str) -> _EndedError:
         """Return what to raise when it is no longer there."""
