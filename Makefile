@@ -56,7 +56,7 @@ C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdb
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 	$(BIN)/lmdbio demo --data demo-data --out demo-results
@@ -157,8 +157,8 @@ papers: $(VENV)/.dev  ## hold this code against five papers, figure by figure; h
 
 # The formats and loaders of others bring gigabytes, and versions of their own: they get an
 # environment beside the other one. Where they cannot be had, the benchmark says who is left out.
-training: $(VENV)/.training  ## measure what people train on, by all ways to load it; six minutes (training-results/)
-	$(VENV)/training/bin/python -m benchmarks.training.run --ways all \
+training: $(VENV)/.training  ## measure what people train on, by all ways to load it; a quarter of an hour
+	$(VENV)/training/bin/python -m benchmarks.training.run --ways all --minutes 15 \
 	    --json training-results/training.json --html training-results/training.html
 
 # For benchmarks/training/offline.sh: lmdbio's wheel, and those of the others, for TRAINING_PYTHON.
