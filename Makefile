@@ -35,6 +35,10 @@ REPLAY_COUNT ?= 1000
 RESUMES_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
+TRAINING_PYTHON ?= 3.12
+# pip takes exactly these tags.
+TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux2014 \
+                      manylinux_2_12 manylinux2010 manylinux_2_5 manylinux1
 
 # The pure rooms (plans, orders, formats, counters, provenance), and the C core with its memory
 # engine. No MPI, no torch, no network; nothing is timed; asan and tsan have targets of their own.
@@ -47,12 +51,12 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
 .PHONY: help clients trainers resumes demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
-        remote writers law endurance policies papers clean
+        remote writers law endurance policies papers training training-wheels clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 	$(BIN)/lmdbio demo --data demo-data --out demo-results
@@ -151,8 +155,23 @@ policies: $(VENV)/.dev  ## measure every policy on the modelled store, and draw 
 papers: $(VENV)/.dev  ## hold this code against five papers, figure by figure; half an hour (papers-results/)
 	$(BIN)/python -m benchmarks.papers.run
 
+# The formats and loaders of others bring gigabytes, and versions of their own: they get an
+# environment beside the other one. Where they cannot be had, the benchmark says who is left out.
+training: $(VENV)/.training  ## measure what people train on, by all ways to load it; a quarter of an hour
+	$(VENV)/training/bin/python -m benchmarks.training.run --ways all --minutes 15 \
+	    --json training-results/training.json --html training-results/training.html
+
+# For benchmarks/training/offline.sh: lmdbio's wheel, and those of the others, for TRAINING_PYTHON.
+training-wheels: $(VENV)/.wheel  ## collect wheels to measure a machine without a network (TRAINING_PYTHON=3.12)
+	@rm -rf training-wheels
+	$(PIP) wheel --no-deps --wheel-dir training-wheels .
+	$(PIP) download --no-deps --only-binary=:all: --implementation cp --python-version $(TRAINING_PYTHON) \
+	    $(TRAINING_PLATFORMS:%=--platform %_$(shell uname -m)) \
+	    --dest training-wheels --requirement benchmarks/training/offline.txt
+	@echo "there: benchmarks/training/offline.sh training-wheels"
+
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data papers-results *.egg-info
+	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data training-data training-results training-wheels papers-results *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
@@ -214,4 +233,11 @@ $(VENV)/.trainers: $(VENV)/.dev
 	@echo "installing lmdbio[trainers] into $(VENV)/trainers"
 	$(call BESIDE,trainers)
 	@$(PIP) --python $(VENV)/trainers/bin/python install 'lmdbio[trainers]'
+	@touch $@
+
+# And those that benchmarks/training compares.
+$(VENV)/.training: $(VENV)/.dev
+	@echo "installing lmdbio[bench-training] into $(VENV)/training"
+	$(call BESIDE,training)
+	-@$(PIP) --python $(VENV)/training/bin/python install 'lmdbio[bench-training]'
 	@touch $@

@@ -21,9 +21,11 @@ def by_turns(rounds: int, *contestants: Callable[[int], float]) -> list[list[flo
     return rates
 
 
-def judged(words: str, where: str, rates: Sequence[list[float]], *, least: float, unit: str,
+def judged(words: str, where: str, rates: Sequence[list[float]], *, least: float | None, unit: str,
            scale: float = 1.0) -> report.Verdict:  # fmt: skip
-    """Judge the median ratio of the first contestant's rate to the second's of the same round."""
+    """Judge the median ratio of the first contestant's rate to the second's of the same round.
+
+    Without ``least`` it is reported alone."""
     ratios = [ours / theirs for ours, theirs in zip(*rates, strict=True)]
     return report.judged(
         words,

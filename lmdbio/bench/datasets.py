@@ -6,7 +6,9 @@ committed every 1,000 puts, in key order. Two sets:
     cifar   3 x 32 x 32 raw bytes, one size for all
     jpeg    JPEG files (real ones: any decoder opens them), every size different
 
-For figures that are to be compared with other machines' a third kind is plain: ``fixed``, random
+A third one has JPEG files of one size alone, as training programs store them: ``photo``.
+
+For figures that are to be compared with other machines' a further kind is plain: ``fixed``, random
 bytes of one size under keys such as ``00000042``. It may lie on disk as many sets do that were not
 written by Caffe: put from a shuffled list, or under numbers as text, which LMDB sorts as text.
 
@@ -23,11 +25,12 @@ import json
 import math
 import random
 import shutil
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -37,10 +40,14 @@ from lmdbio.bench.bars import bars, by_steps
 from lmdbio.convert.convert import convert
 from lmdbio.provenance import find_sidecar
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 __all__ = [
     "CIFAR",
     "COMMIT_PUTS",
     "JPEG",
+    "PHOTO_NUMBER",
     "Dataset",
     "Recipe",
     "datum",
@@ -62,6 +69,11 @@ JPEG_MEDIAN_BYTES = 110_000
 JPEG_SIGMA = 0.6  # of the log of the size, about what ImageNet's training set has
 JPEG_BYTES_MIN, JPEG_BYTES_MAX = 22_000, 600_000
 COMMENT_BYTES_MAX = 2000
+#: ImageNet's usual shape, and about the mean size of its files.
+PHOTO_SHAPE, PHOTO_BYTES, PHOTO_BASES = (500, 375), 98_000, 64
+#: Where a "photo" has its record's number, in eight digits: in a comment, behind two markers and
+#: a length.
+PHOTO_NUMBER = slice(6, 14)
 #: Of random bytes, of which the values of "fixed" are pieces.
 POOL_BYTES = 16 << 20
 
@@ -72,7 +84,7 @@ class Recipe:
 
     Attributes:
         name: also the folder's name.
-        kind: "cifar", "jpeg" or "fixed".
+        kind: "cifar", "jpeg", "photo" or "fixed".
         value_bytes_min: records are added until the values together have this size.
         seed: of everything that looks random.
         record_bytes: of a value, for "fixed".
@@ -172,30 +184,59 @@ def cifar_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
             index += 1
 
 
-def jpeg_bases(recipe: Recipe) -> list[bytes]:
-    """Distinct JPEG files whose sizes spread as those of photographs do."""
+def picture(rng: np.random.Generator, width: int, height: int) -> Image.Image:
+    """Shapes in soft colours and a fine grain."""
     from PIL import Image
 
+    coarse = Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8))
+    shapes = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), np.int16)
+    grain = rng.integers(-24, 25, (height, width, 1), dtype=np.int16)
+    return Image.fromarray(np.clip(shapes + grain, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, quality: int) -> bytes:
+    """A picture as a JPEG file."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def jpeg_bases(recipe: Recipe) -> list[bytes]:
+    """Distinct JPEG files whose sizes spread as those of photographs do."""
     rng = np.random.default_rng(recipe.seed)
     targets = np.exp(rng.normal(math.log(JPEG_MEDIAN_BYTES), JPEG_SIGMA, JPEG_BASES))
     targets = np.clip(targets, JPEG_BYTES_MIN * 1.1, JPEG_BYTES_MAX)
     bytes_per_pixel = 0.5
     bases = []
     for target in targets:
-        # Shapes in soft colours and a fine grain; the grain sets the bytes per pixel.
+        # The grain sets the bytes per pixel.
         pixels = float(target) / bytes_per_pixel
         aspect = float(rng.uniform(0.66, 1.5))
         width = max(16, round(math.sqrt(pixels * aspect)))
         height = max(16, round(math.sqrt(pixels / aspect)))
-        coarse = Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8))
-        picture = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), np.int16)
-        grain = rng.integers(-24, 25, (height, width, 1), dtype=np.int16)
-        image = Image.fromarray(np.clip(picture + grain, 0, 255).astype(np.uint8))
-        file = io.BytesIO()
-        image.save(file, "JPEG", quality=85)
-        bases.append(file.getvalue())
+        bases.append(encoded(picture(rng, width, height), 85))
         bytes_per_pixel += 0.2 * (len(bases[-1]) / (width * height) - bytes_per_pixel)
     return bases
+
+
+def photo_bases() -> list[bytes]:
+    """Distinct JPEG files of one shape and of about one size, which the quality sets."""
+    rng = np.random.default_rng(1)
+    bases = []
+    for _ in range(PHOTO_BASES):
+        drawn = picture(rng, *PHOTO_SHAPE)
+        quality = bisect_left(range(30, 96), PHOTO_BYTES, key=lambda q: len(encoded(drawn, q)))
+        bases.append(encoded(drawn, 30 + quality))
+    return bases
+
+
+def photo_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
+    """JPEG files, endless, each with its number in a comment."""
+    bases = photo_bases()
+    rng = random.Random(recipe.seed)
+    for index in count():
+        number = b"%08d" % index
+        yield number, with_comment(rng.choice(bases), number)
 
 
 def with_comment(jpeg: bytes, comment: bytes) -> bytes:
@@ -238,6 +279,7 @@ def fixed_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
 RECORDS: dict[str, Callable[[Recipe], Iterator[tuple[bytes, bytes]]]] = {
     "cifar": cifar_records,
     "jpeg": jpeg_records,
+    "photo": photo_records,
     "fixed": fixed_records,
 }
 

@@ -1,1 +1,0 @@
-"""Loaders for PyTorch over one data set."""

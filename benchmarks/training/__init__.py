@@ -1,0 +1,1 @@
+"""Ways to load what people train on: what each gives, costs, and takes from the training."""
