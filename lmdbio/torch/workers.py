@@ -25,7 +25,7 @@ __all__ = ["LOOP", "Handed", "Setting", "Workers", "counts_up_to"]
 INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
 #: Batches of a window, at least, and for each worker; and the seconds that it takes. One for each
 #: worker is enough where these take long.
-WINDOW_BATCHES, WINDOW_EACH, WINDOW_SECONDS, LONG_SECONDS = 4, 2, 0.05, 0.5
+WINDOW_BATCHES, WINDOW_EACH, WINDOW_SECONDS, LONG_SECONDS = 4, 2, 0.2, 0.5
 #: A window in which the loop waits for a smaller part of the time needs no more workers.
 WAITS = 0.05
 #: Jobs of threads that use a smaller part of their time of a processor wait for Python's lock, or
@@ -41,14 +41,20 @@ MORE, FEWER, OTHER_WAY = 0.97, 1.02, 0.95
 HOPELESS = 1.3
 #: A trial ends when it took so many times as long as a window of the best setting.
 HOPELESS_WINDOW = 2.0
-#: A setting that cost so much more is not tried again before the job is another one.
+#: A setting that cost so much more is not tried again soon.
 WORSE = 1.1
 #: Jobs take so much of the loop's time, and the loop's step is so much of it, where they may make
 #: it slower.
 LOAD, STEP = 0.05, 0.2
 #: The best setting costs so much more or less than before, or its jobs use a processor for so much
-#: more or less of their time: the job is another one.
-CHANGED, CHANGED_BUSY = 1.3, 0.3
+#: more or less of their time, in so many windows one after another: the job is another one.
+CHANGED, CHANGED_BUSY, CHANGED_WINDOWS = 1.3, 0.3, 3
+#: Windows over which the cost of the best setting is a mean.
+MEAN_OVER = 4
+#: Trials take at most so much of the time, beside so many windows.
+TRIAL_SHARE, TRIAL_WINDOWS = 0.05, 12
+#: Seconds of the loop before another way is tried, which costs a tenth of one where it is worse.
+WAY_SECONDS = 2.0
 #: Windows until the neighbours of the best setting are tried again, at first and at most; and
 #: until another way is.
 HOLD_MIN, HOLD_MAX, WAY_HOLD = 8, 256, 512
@@ -107,6 +113,7 @@ class _Window:
         step: part of it that the loop did something else.
         busy: part of their time in which jobs used a processor.
         load: time of a job, as a multiple of the cost.
+        seconds: time that the window took.
     """
 
     cost: float
@@ -114,6 +121,7 @@ class _Window:
     step: float
     busy: float
     load: float
+    seconds: float
 
 
 def counts_up_to(limit: int) -> list[int]:
@@ -155,14 +163,16 @@ class Workers:
         self._why = "the first batches will tell"
         self._saved = SAVED_SECONDS
         self._window: list[Handed] = []
-        self._skipped = 0
+        self._skipped = 0  # number of batches that are of the setting before
+        self._looked = self._spent = 0.0  # seconds of windows, and of those in trials
+        #: Odd windows one after another, and the first cost of a trial that seems good.
+        self._odd, self._seems = 0, 0.0
         self._cost, self._busy = 0.0, 1.0  # of ``_base``; 0: not known
         self._least = 0.0  # cost of any setting of this search
         self._tried: dict[Setting, float] = {}  # what they cost, of what the base costs
         self._hold, self._hold_next = 0, HOLD_MIN
-        self._outer: tuple[Setting, float, float] | None = (
-            None  # best one before another way's trial
-        )
+        #: The best setting of the way before, its cost and its jobs, while another way is tried.
+        self._outer: tuple[Setting, float, float] | None = None
         self._refused: dict[str, int] = {}  # ways, and the windows until they are tried again
 
     def _first(self, threads: int, processes: int, start: int | None) -> Setting:
@@ -217,6 +227,7 @@ class Workers:
         each = 1 if seconds >= LONG_SECONDS else WINDOW_EACH
         is_enough = len(window) >= each * self.setting.count and seconds >= WINDOW_SECONDS
         if is_enough or seconds > self._patience():
+            self._looked += seconds
             self._end_window(_weigh(window))
             window.clear()
 
@@ -244,25 +255,27 @@ class Workers:
         return is_loop
 
     def _go(self, setting: Setting) -> None:
-        self._skipped = self.setting.count  # what is under way is of the setting before
-        self.setting = setting
+        # Batches under way are of the setting before, and workers of another kind have to begin.
+        is_other = setting.way != self.setting.way
+        self._skipped = max(self.setting.count, setting.count * is_other)
+        self.setting, self._seems, self._odd = setting, 0.0, 0
         self._window.clear()
 
     def _end_window(self, window: _Window) -> None:
         self._refused = {way: left - 1 for way, left in self._refused.items() if left > 1}
+        self._spent += window.seconds * (self.setting != self._base or self._outer is not None)
         self._least = min(self._least or window.cost, window.cost)
         if self.setting != self._base:
             self._end_trial(window)
             return
-        is_alike = self._cost / CHANGED < window.cost < self._cost * CHANGED
-        is_alike = is_alike and abs(window.busy - self._busy) < CHANGED_BUSY
-        if self._cost and not is_alike:
-            self._hold, self._hold_next, self._least = 0, HOLD_MIN, window.cost
-            self._tried.clear()
-            self._refused.clear()
-        self._cost, self._busy = window.cost, window.busy
+        if self._is_odd(window):
+            return
         if self._hold > 0:
             self._hold -= 1
+            return
+        is_trial = self._outer is not None
+        allowed = TRIAL_SHARE * self._looked + TRIAL_WINDOWS * window.seconds
+        if not is_trial and self._spent > allowed:
             return
         is_hopeless = self._outer is not None and window.cost > HOPELESS * self._outer[1]
         trial = None if is_hopeless else next(self._trials(window), None)
@@ -278,24 +291,50 @@ class Workers:
         else:
             self._go(trial)
 
+    def _is_odd(self, window: _Window) -> bool:
+        """Return whether a window of the best setting is unlike those before, but for good.
+
+        When some were so one after another, the job is another one: all is open again.
+        """
+        is_first = not self._cost
+        is_alike = self._cost / CHANGED < window.cost < self._cost * CHANGED
+        if is_first or (is_alike and abs(window.busy - self._busy) < CHANGED_BUSY):
+            over = 1 if is_first else MEAN_OVER
+            self._cost += (window.cost - self._cost) / over
+            self._busy += (window.busy - self._busy) / over
+            self._odd = 0
+            return False
+        self._odd += 1
+        if self._odd < CHANGED_WINDOWS:
+            return True
+        self._cost, self._busy, self._odd = window.cost, window.busy, 0
+        self._hold, self._hold_next, self._least = 0, HOLD_MIN, window.cost
+        self._tried.clear()
+        self._refused.clear()
+        return False
+
     def _end_trial(self, window: _Window) -> None:
         trial, base = self.setting, self._base
         is_less = trial.count < base.count
         bound = min(self._cost, self._least) * FEWER if is_less else self._cost * MORE
-        if window.cost <= bound:
-            gain = self._cost / window.cost
+        if window.cost <= bound and not self._seems and window.seconds < LONG_SECONDS:
+            self._seems = window.cost  # a short window says little: another one
+            return
+        cost, self._seems = (self._seems + window.cost) / 2 if self._seems else window.cost, 0.0
+        if cost <= bound:
+            gain = self._cost / cost
             self._tried = {one: worse * gain for one, worse in self._tried.items()}
             self._tried[base] = gain
             self._base, self._hold_next = trial, HOLD_MIN
-            self._cost, self._busy = window.cost, window.busy
+            self._cost, self._busy = cost, window.busy
             self._why = f"{base} gave {1 / gain:.2f} of it"
             self._window.clear()
             trial = next(self._trials(window), None) or trial
             if trial.way == self._base.way and trial != self._base:
                 self._go(trial)
             return
-        self._tried[trial] = window.cost / self._cost
-        self._why = f"{trial} gave {self._cost / window.cost:.2f} of it"
+        self._tried[trial] = cost / self._cost
+        self._why = f"{trial} gave {self._cost / cost:.2f} of it"
         self._go(base)
 
     def _trials(self, window: _Window) -> Iterator[Setting]:
@@ -321,14 +360,16 @@ class Workers:
             yield from self._other_ways()
 
     def _other_ways(self) -> Iterator[Setting]:
-        if self._outer is None:
+        if self._outer is None and self._looked >= WAY_SECONDS:
             for way in ("processes", "threads"):
                 if way != self._base.way and self._counts[way] and way not in self._refused:
                     yield Setting(way, self._counts[way][-1])
 
     def _settle(self, window: _Window) -> None:
         """Stay here for a while: nothing beside this is better."""
-        self._tried = {one: worse for one, worse in self._tried.items() if worse > WORSE}
+        forgets = self._hold_next == HOLD_MAX  # a short window may have been wrong
+        kept = {one: worse for one, worse in self._tried.items() if worse > WORSE}
+        self._tried = {} if forgets else kept
         if self._outer is not None:
             (before, cost, busy), now = self._outer, self._base
             self._outer = None
@@ -351,4 +392,5 @@ def _weigh(window: list[Handed]) -> _Window:
     cost = max(waited + away, 1e-9)
     wall = sum(one.wall for one in window)
     busy = sum(one.busy * one.wall for one in window) / wall if wall > 0 else 1.0
-    return _Window(cost, waited / cost, away / cost, busy, wall / len(window) / cost)
+    load = wall / len(window) / cost
+    return _Window(cost, waited / cost, away / cost, busy, load, cost * len(window))
