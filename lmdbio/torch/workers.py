@@ -264,7 +264,6 @@ class Workers:
     def _end_window(self, window: _Window) -> None:
         self._refused = {way: left - 1 for way, left in self._refused.items() if left > 1}
         self._spent += window.seconds * (self.setting != self._base or self._outer is not None)
-        self._least = min(self._least or window.cost, window.cost)
         if self.setting != self._base:
             self._end_trial(window)
             return
@@ -316,15 +315,20 @@ class Workers:
     def _end_trial(self, window: _Window) -> None:
         trial, base = self.setting, self._base
         is_less = trial.count < base.count
-        bound = min(self._cost, self._least) * FEWER if is_less else self._cost * MORE
+        bound = min(self._cost, self._least or inf) * FEWER if is_less else self._cost * MORE
         if window.cost <= bound and not self._seems and window.seconds < LONG_SECONDS:
             self._seems = window.cost  # a short window says little: another one
             return
         cost, self._seems = (self._seems + window.cost) / 2 if self._seems else window.cost, 0.0
         if cost <= bound:
             gain = self._cost / cost
-            self._tried = {one: worse * gain for one, worse in self._tried.items()}
-            self._tried[base] = gain
+            if gain > max(1.0, trial.count / base.count) * CHANGED:
+                self._tried.clear()  # workers alone gain less: it is the job that has changed
+                self._least = cost
+            else:
+                self._tried = {one: worse * gain for one, worse in self._tried.items()}
+                self._tried[base] = gain
+            self._least = min(self._least or cost, cost)
             self._base, self._hold_next = trial, HOLD_MIN
             self._cost, self._busy = cost, window.busy
             self._why = f"{base} gave {1 / gain:.2f} of it"
@@ -333,7 +337,8 @@ class Workers:
             if trial.way == self._base.way and trial != self._base:
                 self._go(trial)
             return
-        self._tried[trial] = cost / self._cost
+        is_sure = window.seconds >= WINDOW_SECONDS  # else it was cut short, after a few batches
+        self._tried[trial] = cost / self._cost if is_sure else WORSE
         self._why = f"{trial} gave {self._cost / cost:.2f} of it"
         self._go(base)
 
