@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from types import TracebackType
@@ -47,7 +48,8 @@ def _workers(threads: int | None, processes: int | None, *, is_light: bool) -> W
 
     Args:
         threads, processes: upper bounds; None: as many as suit the processors that this process
-            has, and no processes where there is a bound of threads.
+            has, and no processes where there is a bound of threads, or where this is a rank of
+            MPI: not all networks bear that one of their processes forks.
         is_light: nothing is made of values, or whole batches are, by C.
 
     Raises:
@@ -56,7 +58,7 @@ def _workers(threads: int | None, processes: int | None, *, is_light: bool) -> W
     cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
     most = min(cores, WORKERS_MAX)
     if processes is None:
-        is_none = is_light or threads is not None
+        is_none = is_light or threads is not None or "mpi4py.MPI" in sys.modules
         processes = 0 if is_none else max(most - 2, min(most, 2))
     threads = most if threads is None else threads
     for name, bound in (("threads", threads), ("processes", processes)):
@@ -105,7 +107,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         threads: number of threads that work at batches, at most; None: one for each core that
             this process may use. 0: none.
         processes: number of processes that do, at most; None: as many as there are cores but two,
-            and none with ``threads``. 0: none.
+            and none with ``threads``, or where mpi4py is in use. 0: none.
         ahead: number of batches that wait to be asked for.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on

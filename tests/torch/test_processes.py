@@ -458,3 +458,13 @@ def test_where_no_children_may_be_threads_do_the_work(folder: Path) -> None:
     child.join()
     queue.close()
     assert found == COUNT and "daemonic processes are not allowed to have children" in text
+
+
+def test_a_rank_of_mpi_has_no_processes_but_those_it_asks_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", sys)
+    for asked, expected in ((None, 0), (3, 3)):
+        with Loader(folder, 4, transform=number, processes=asked) as loader:
+            counts = loader._source._workers._counts  # type: ignore[union-attr]
+            assert max(counts["processes"], default=0) == expected
