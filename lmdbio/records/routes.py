@@ -92,6 +92,7 @@ class Routes:
             self.engine.map_cached(max(0, budget - own))
             source.map_metas()
         self.pool = _core.MemoryPool()
+        self.kept: KeptGrains | None = None  # before ``counter``, which a fork asks
         self.counter = StageCounter(self.engine_counts)
         self.blocks = Blocks(
             source,
@@ -106,7 +107,6 @@ class Routes:
         self.in_order = InOrder(self.blocks)
         self._fetch = source.fetcher(self.engine)
         self.gatherer = source.gatherer(self.engine)
-        self.kept: KeptGrains | None = None
         #: Once it is known where all records lie.
         self._holder: Callable[[list[int]], _core.Values | None] | None = None
 

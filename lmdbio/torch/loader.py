@@ -41,16 +41,21 @@ __all__ = ["Loader", "ReaderLoader"]
 DECODING_THREADS_MAX = 8
 #: Workers of a kind at most, unless it is told.
 WORKERS_MAX = 64
+#: Workers of a kind that can be asked for.
+BOUND_MAX = 1024
 
 
-def _workers(threads: int | None, processes: int | None, *, is_light: bool) -> Workers:
+def _workers(
+    threads: int | None, processes: int | None, *, is_light: bool, is_whole: bool
+) -> Workers:
     """Return what chooses the workers of a Loader.
 
     Args:
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_light: nothing is made of values, or whole batches are, by C.
+        is_light: nothing is made of values.
+        is_whole: whole batches are made, which need no processes.
 
     Raises:
         TypeError, ValueError: a bound is no number, or negative.
@@ -60,11 +65,12 @@ def _workers(threads: int | None, processes: int | None, *, is_light: bool) -> W
     if processes is None:
         is_none = is_light or threads is not None or "mpi4py.MPI" in sys.modules
         processes = 0 if is_none else max(most - 2, min(most, 2))
-    threads = most if threads is None else threads
-    for name, bound in (("threads", threads), ("processes", processes)):
-        if integer(name, bound) < 0:
-            raise ValueError(f"{name} must not be negative ({bound})")
-    return Workers(threads, processes)
+    bounds = {"threads": most if threads is None else threads, "processes": processes}
+    for name, bound in bounds.items():
+        bounds[name] = integer(name, bound)
+        if not 0 <= bounds[name] <= BOUND_MAX:
+            raise ValueError(f"{name} must be 0 to {BOUND_MAX}, not {bound}")
+    return Workers(bounds["threads"], 0 if is_whole else bounds["processes"])
 
 
 class Loader(torch.utils.data.DataLoader[Any]):
@@ -166,8 +172,8 @@ class Loader(torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", {w: 0 for w in options if w not in known}, Loader.__init__)
         cache = as_cache(cache, assignment)
         place = Ranks(rank, ranks, comm)
-        processes = processes if decode is None else 0
-        workers = _workers(threads, processes, is_light=transform is collate_fn is None)
+        is_light, is_whole = transform is collate_fn is None, decode is not None
+        workers = _workers(threads, processes, is_light=is_light, is_whole=is_whole)
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._ahead = checked_ahead(ahead)
         order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}

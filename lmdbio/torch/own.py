@@ -90,7 +90,7 @@ class OwnBatches:
         jobs = PooledJobs(self._pool, partial(self._sent, epoch_slice, wanted), here)
         return Prefetcher(
             self._threads,
-            here,
+            jobs.here,
             len(epoch_slice),
             self._ahead,
             workers=self._workers,

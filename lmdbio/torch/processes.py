@@ -11,294 +11,27 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import signal
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import recv_handle, send_handle
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, LifoQueue
 from time import monotonic
-from typing import Any, cast
-from warnings import catch_warnings, simplefilter
+from typing import Any
 
-import numpy as np
-
-from lmdbio import _core
-from lmdbio.batch import Batch
 from lmdbio.errors import Error
-from lmdbio.records.pending import Pending, PendingBatch
-from lmdbio.system.log import WARNING, tell
+from lmdbio.records.pending import Pending
+from lmdbio.system import fork
 from lmdbio.torch.draws import Source
-from lmdbio.torch.samples import CalledOffError, add_note
-from lmdbio.torch.transfer import Segment, unpack
-from lmdbio.torch.worker_process import FLAG_BYTES, Order, Reply, Work, serve
+from lmdbio.torch.samples import CalledOffError
+from lmdbio.torch.worker import END_SECONDS, LOOK_SECONDS, EndedError, UnfitError, Values, Worker
+from lmdbio.torch.worker_process import Work
 
 __all__ = ["PooledJobs", "WorkerProcesses"]
 
-#: Seconds between two looks at whether a batch is still wanted.
-LOOK_SECONDS = 0.05
-#: Seconds after which a worker that is stopped is ended, and one that works at a batch is told of.
-STOPPED_SECONDS, SLOW_SECONDS = 3.0, 60.0
-#: Seconds that a worker has to end by itself, before it is killed.
-END_SECONDS = 1.0
-#: The segment of a worker's values is made this much larger than what was needed.
-SPARE, PART_BYTES = 1.25, 1 << 20
-#: Values that take up so much of the memory around them, at least, are copied with it.
-DENSE = 0.8
+#: Those that Python ends and joins at its own end; in a child of the user's they are none of its.
+_children: set[Any] = getattr(multiprocessing.process, "_children", set())
 
-
-class _EndedError(Error):
-    """A worker process is no longer there."""
-
-
-class _RemoteTraceError(Exception):
-    """The traceback of an exception in a worker, as text: the cause of the one that is raised."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
-
-
-class _Worker:
-    """One worker process, asked by one thread at a time.
-
-    Args:
-        number, count: number of this worker, and of all.
-        work: what it does with values.
-        others: connections to the workers that are there already.
-
-    Attributes:
-        has_ended: a thread has seen that it is no longer there.
-
-    Raises:
-        OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError: this process can
-            have no such child, or ``work`` cannot be handed over to it.
-    """
-
-    def __init__(self, number: int, count: int, work: Work, others: list[Connection]) -> None:
-        context = multiprocessing.get_context()
-        self.number = number
-        self.connection, theirs = context.Pipe()
-        copied = [*others, self.connection] if context.get_start_method() == "fork" else []
-        self.process = context.Process(
-            target=serve,
-            args=(theirs, copied, number, count, work),
-            name=f"lmdbio-worker-{number}",
-            daemon=True,
-        )
-        try:
-            with _without_interrupts():
-                self.process.start()
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            theirs.close()
-        self.has_ended = False
-        self._input: Segment | None = None
-        self._outputs: dict[int, Segment] = {}
-        #: Segments that no array looks into any more; references tell, in whatever thread.
-        self._freed: deque[int] = deque()
-        self._lent: dict[int, weakref.ref[Any]] = {}
-
-    def __str__(self) -> str:
-        return f"worker process {self.number} (pid {self.process.pid}) of a Loader"
-
-    def make(
-        self,
-        begun: _Values,
-        source: Source | None,
-        keys: list[Any] | None,
-        describe: Callable[[int], str],
-        is_wanted: Callable[[], bool],
-    ) -> tuple[Any, int]:
-        """Return the batch of some values, and how many samples were left out.
-
-        Args:
-            begun: the values.
-            source: what random draws follow from.
-            keys: key of each; None: they are not asked for.
-            describe: words for a sample's origin, by its index.
-            is_wanted: whether anybody still wants the batch.
-
-        Raises:
-            CalledOffError: nobody does.
-            Error: the worker has ended.
-            What the worker raised.
-        """
-        freed = [self._freed.popleft() for _ in range(len(self._freed))]
-        size = self._take_in(begun)
-        places = (begun.offsets, begun.lengths, begun.values)
-        try:
-            self.connection.send(Order(begun.indices, source, *places, keys, size, freed))
-            if size:
-                assert self._input is not None and self.process.pid is not None
-                send_handle(self.connection, self._input.fd, self.process.pid)
-                self._input.close_fd()
-            while not isinstance(answer := self._receive(is_wanted), Reply):
-                self.connection.send(describe(answer))
-            return self._read(answer), answer.left_out
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise self._end(self._how_it_ended()) from None
-
-    def _take_in(self, begun: _Values) -> int:
-        """Copy values to the worker's memory, and return the size of that if it is new."""
-        needed = FLAG_BYTES + begun.size
-        is_new = self._input is None or self._input.size < needed
-        if is_new:
-            whole = -(-int(needed * SPARE) // PART_BYTES) * PART_BYTES
-            self._input = Segment.make(whole)
-        assert self._input is not None
-        self._input.view[0] = 0
-        begun.copy_to(self._input.view, FLAG_BYTES)
-        return self._input.size if is_new else 0
-
-    def _receive(self, is_wanted: Callable[[], bool]) -> Any:
-        sentinel, begun, is_told = self.process.sentinel, monotonic(), False
-        moved = begun  # when it was seen not to be stopped
-        while True:
-            ready = wait([self.connection, sentinel], LOOK_SECONDS)
-            if self.connection in ready:
-                return self.connection.recv()
-            if ready:
-                raise EOFError
-            if self._input is not None and not is_wanted():
-                self._input.view[0] = 1  # it answers before the next sample
-            now = monotonic()
-            moved = moved if self._is_stopped() else now
-            if now - moved > STOPPED_SECONDS:
-                self.process.kill()
-                raise self._end(f"was stopped for {STOPPED_SECONDS:g} s, and is ended")
-            if now - begun > SLOW_SECONDS and not is_told:
-                is_told = True
-                tell(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
-
-    def _is_stopped(self) -> bool:
-        """Return whether a signal has stopped it, so that it may never answer."""
-        try:
-            state = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return state.rpartition(")")[2].split()[0] == "T"
-
-    def _read(self, reply: Reply) -> Any:
-        if reply.size:
-            assert reply.segment is not None
-            self._outputs[reply.segment] = Segment(recv_handle(self.connection), reply.size)
-            self._outputs[reply.segment].close_fd()
-        for number in reply.dropped:
-            self._outputs.pop(number, None)
-        if reply.is_error:
-            raise self._failure(reply)
-        if reply.segment is None:
-            return unpack(reply.pickled, reply.places, memoryview(b""))
-        segment = self._outputs[reply.segment]
-        exporter = _core.lend(segment.address, segment.size, segment)
-        gone = partial(_let_go, self._freed, reply.segment)
-        self._lent[reply.segment] = weakref.ref(exporter, gone)
-        return unpack(reply.pickled, reply.places, memoryview(exporter).cast("B"))
-
-    def _failure(self, reply: Reply) -> BaseException:
-        error: Any = None
-        if reply.pickled:
-            with suppress(Exception):
-                error = pickle.loads(reply.pickled)
-        if not isinstance(error, BaseException):
-            error = Error(f"an exception that cannot be pickled was raised in {self}")
-        if not isinstance(error, CalledOffError):
-            error.__cause__ = _RemoteTraceError(reply.trace)
-            add_note(error, f"raised in {self}")
-        return cast(BaseException, error)
-
-    def _end(self, how: str) -> _EndedError:
-        """Return what to raise when it is no longer there."""
-        self.has_ended = True
-        return _EndedError(f"{self} {how}")
-
-    def _how_it_ended(self) -> str:
-        self.process.join(END_SECONDS)
-        code = self.process.exitcode
-        if code is None:
-            return "has closed its connection"
-        if code >= 0:
-            return f"has ended with exit status {code}"
-        try:
-            return f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was killed by signal {-code}"
-
-
-def _let_go(freed: deque[int], number: int, _: object) -> None:
-    freed.append(number)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Have Ctrl-C wait: a child that it strikes while it begins would print a traceback."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with catch_warnings():
-            # Python warns of forks beside threads: of the loader's own, none holds a lock now.
-            simplefilter("ignore", DeprecationWarning)
-            yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Values:
-    """The values of a batch, read.
-
-    Args:
-        pending: records under way.
-
-    Attributes:
-        indices: index of each sample.
-        offsets, lengths: place of each, in the memory that they are copied to; None: ``values``.
-        values: the values, where they are no bytes of one file; else None.
-        size: bytes that are copied.
-
-    Raises:
-        OSError, Error: a value cannot be read.
-    """
-
-    def __init__(self, pending: Pending) -> None:
-        self.indices = np.asarray(pending.indices, np.uint64)
-        self.offsets: Any = None
-        self.lengths: Any = None
-        self.values: list[Any] | None = None
-        self._batch: Batch | None = None
-        self._rows: Any = None
-        self.size = 0
-        if not isinstance(pending, PendingBatch):
-            self.values = list(pending.values())
-            return
-        self._batch = batch = pending.batch()
-        self.lengths = batch.lengths
-        starts, bytes_all = batch.offsets, int(self.lengths.sum())
-        first = int(starts.min()) if len(starts) else 0
-        span = int((starts + self.lengths).max()) - first if len(starts) else 0
-        if span * DENSE <= bytes_all:
-            self._rows = [(first, first + span, 0)]
-            self.size, self.offsets = span, starts - np.uint64(first) + np.uint64(FLAG_BYTES)
-            return
-        ends = np.cumsum(self.lengths, dtype=np.uint64)
-        places = ends - self.lengths
-        self.size, self.offsets = bytes_all, places + np.uint64(FLAG_BYTES)
-        stops = (starts + self.lengths).tolist()
-        self._rows = list(zip(starts.tolist(), stops, places.tolist(), strict=True))
-
-    def copy_to(self, view: memoryview, offset: int) -> None:
-        """Copy the values to memory, from an offset on."""
-        if self._batch is None:
-            return
-        buffer = self._batch.buffer
-        into = np.frombuffer(view, np.uint8)
-        for begin, end, at in self._rows:
-            into[offset + at : offset + at + end - begin] = buffer[begin:end]
-        self._batch = None  # its memory is needed no longer
+#: Seconds in which a worker answers for the first time, at least, and of what a thread has taken.
+PATIENCE_SECONDS, PATIENCE_TIMES = 10.0, 20.0
 
 
 class WorkerProcesses:
@@ -318,8 +51,26 @@ class WorkerProcesses:
         self._work, self._pid = work, os.getpid()
         self.refusal, self.is_proven, self.is_closed = "", False, False
         self._ended = ""  # reason why the last worker that has ended did so
-        self._all: list[_Worker] = []
-        self._free: LifoQueue[_Worker] = LifoQueue()
+        self._all: list[Worker] = []
+        self._free: LifoQueue[Worker] = LifoQueue()
+        #: The longest time that a thread took for a batch.
+        self.slowest = 0.0
+        fork.register(self)
+
+    def _before_fork(self) -> None:
+        for worker in self._all:
+            worker.retire()
+
+    def _after_fork_in_parent(self) -> None:
+        pass
+
+    def _after_fork(self) -> None:
+        """Know nothing of the parent's workers, which this child keeps from ending otherwise."""
+        workers, self._all, self._free = self._all, [], LifoQueue()
+        self._pid = os.getpid()
+        for worker in workers:
+            worker.connection.close()
+            _children.discard(worker.process)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._work,)
@@ -344,7 +95,7 @@ class WorkerProcesses:
         try:
             while len(self._all) < count:
                 others = [one.connection for one in self._all]
-                worker = _Worker(len(self._all), count, self._work, others)
+                worker = Worker(len(self._all), count, self._work, others)
                 self._free.put(worker)  # first: Ctrl-C may come between the two
                 self._all.append(worker)
         except (OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError) as error:
@@ -382,12 +133,13 @@ class WorkerProcesses:
             OSError, Error: the records cannot be read.
             What the worker raised.
         """
-        values = _Values(pending)
+        values = Values(pending)
         named = None if keys is None else list(map(keys, values.indices.tolist()))
         worker = self._take(is_wanted)
         try:
-            return worker.make(values, source, named, describe, is_wanted)
-        except _EndedError as error:
+            patience = max(PATIENCE_SECONDS, PATIENCE_TIMES * self.slowest)
+            return worker.make(values, source, named, describe, is_wanted, patience)
+        except EndedError as error:
             if self.is_closed:
                 raise CalledOffError("this loader is closed") from None
             self._ended = str(error)
@@ -398,7 +150,7 @@ class WorkerProcesses:
             else:
                 worker.connection.close()
 
-    def _take(self, is_wanted: Callable[[], bool]) -> _Worker:
+    def _take(self, is_wanted: Callable[[], bool]) -> Worker:
         while True:
             try:
                 return self._free.get(timeout=LOOK_SECONDS)
@@ -432,7 +184,7 @@ class WorkerProcesses:
 
 
 class PooledJobs:
-    """Jobs of an epoch by worker processes; the first one also shows whether they can do it.
+    """Jobs of an epoch by worker processes, or here, where those cannot do one.
 
     Args:
         pool: the processes.
@@ -460,6 +212,13 @@ class PooledJobs:
         """Begin as many as are missing; ``refusal`` says why, where that cannot be."""
         self._pool.start(count)
 
+    def here(self, number: int) -> Any:
+        """Return the batch of a number, made by this thread."""
+        begun = monotonic()
+        batch = self._by_thread(number)
+        self._pool.slowest = max(self._pool.slowest, monotonic() - begun)
+        return batch
+
     def job(self, number: int) -> Any:
         """Return the batch of a number, made by a process, or here where none of them can."""
         pool = self._pool
@@ -470,7 +229,8 @@ class PooledJobs:
         except CalledOffError:
             raise
         except Exception as error:
-            if (pool.is_proven and not pool.refusal) or pool.is_closed:
+            is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven
+            if not is_unfit or pool.is_closed:
                 raise
             batch = self._by_thread(number)  # raises as well, where it is the sample's fault
             pool.refuse(pool.refusal or f"in a worker process: {type(error).__name__}: {error}")

@@ -95,6 +95,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and not tensor.requires_grad
         and not tensor.is_quantized
         and not tensor.is_conj()

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["integer", "refuse_foreign"]
 
-_THREADS = "it reads and decodes by threads of this process: write threads=4"
+_THREADS = "it finds its workers itself: write threads=4 or processes=4 to bound them"
 _ORDER = (
     "it has an order of its own: shuffle=, or, for one that you make, DataLoader(Dataset(source), "
     "sampler=...)"

@@ -37,6 +37,8 @@ __all__ = ["FLAG_BYTES", "Order", "Reply", "Work", "serve"]
 
 #: At the begin of the loader's segment: one byte says that the batch is given up.
 FLAG_BYTES = 64
+#: Seconds between two looks at whether the parent is there.
+LOOK_SECONDS = 0.5
 #: A segment is made this much larger than what was asked for, in whole parts of so many bytes.
 SPARE, PART_BYTES = 1.25, 1 << 20
 
@@ -71,6 +73,7 @@ class Order:
         keys: key of each sample; None: they are not asked for.
         size: bytes of a segment whose descriptor comes next; 0: the one of before.
         freed: numbers of the worker's segments that nobody looks at any more.
+        retired: numbers of those that a process looks at which this one does not know of.
     """
 
     indices: U64
@@ -81,6 +84,7 @@ class Order:
     keys: list[Any] | None
     size: int
     freed: list[int]
+    retired: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class Reply:
         dropped: numbers of segments that the worker no longer has.
         left_out: number of samples that were left out.
         is_error: an exception was raised, and ``trace`` says where.
+        is_unsendable: it was the batch that could not be pickled.
     """
 
     pickled: bytes
@@ -104,6 +109,7 @@ class Reply:
     left_out: int
     is_error: bool = False
     trace: str = ""
+    is_unsendable: bool = False
 
 
 class _Segments:
@@ -117,9 +123,11 @@ class _Segments:
         self.fresh: Segment | None = None
         self.dropped: list[int] = []
 
-    def begin(self, freed: list[int]) -> None:
-        """Begin a batch; the loader's process has let go of some segments."""
-        self._free.update(freed)
+    def begin(self, freed: list[int], retired: list[int]) -> None:
+        """Begin a batch; the loader's process has let go of some segments, or will never."""
+        for number in retired:
+            self._all.pop(number, None)
+        self._free.update(number for number in freed if number in self._all)
         self.used, self.fresh, self.dropped = None, None, []
 
     def allocate(self, size: int) -> memoryview:
@@ -174,14 +182,17 @@ class _Worker:
             if order.size:
                 self._input = Segment(recv_handle(self._connection), order.size)
                 self._input.close_fd()
-            self._segments.begin(order.freed)
-            before = self._maker.left_out
+            self._segments.begin(order.freed, order.retired)
+            before, is_made = self._maker.left_out, False
             try:
-                pickled, places = pack(self._batch(order), self._segments.allocate)
+                batch = self._batch(order)
+                is_made = True
+                pickled, places = pack(batch, self._segments.allocate)
+                del batch
                 reply = self._reply(pickled, places, before)
             except BaseException as error:
                 self._segments.give_back()
-                self._connection.send(self._failure(error, before))
+                self._connection.send(self._failure(error, before, is_unsendable=is_made))
                 del error
                 continue
             self._connection.send(reply)
@@ -200,7 +211,7 @@ class _Worker:
             left_out=self._maker.left_out - before,
         )
 
-    def _failure(self, error: BaseException, before: int) -> Reply:
+    def _failure(self, error: BaseException, before: int, *, is_unsendable: bool) -> Reply:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         try:
             pickled = pickle.dumps(error)
@@ -208,7 +219,8 @@ class _Worker:
         except Exception:
             pickled = b""
         left_out = self._maker.left_out - before
-        return Reply(pickled, [], None, 0, self._segments.dropped, left_out, True, trace)
+        dropped = self._segments.dropped
+        return Reply(pickled, [], None, 0, dropped, left_out, True, trace, is_unsendable)
 
     def _batch(self, order: Order) -> Any:
         work, batch = self._work, Numbered(order.indices)
@@ -270,8 +282,12 @@ def serve(
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, whatever a transform does meanwhile."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    """End this process when its parent is gone, whatever a transform does meanwhile.
+
+    Other children of the parent may have copied what says so at once, so it is looked as well.
+    """
+    parent, began_under = parent_process(), os.getppid()
+    sentinels = [] if parent is None else [parent.sentinel]
+    while os.getppid() == began_under and not wait(sentinels, LOOK_SECONDS):
+        pass
+    os._exit(1)

@@ -468,3 +468,101 @@ def test_a_rank_of_mpi_has_no_processes_but_those_it_asks_for(
         with Loader(folder, 4, transform=number, processes=asked) as loader:
             counts = loader._source._workers._counts  # type: ignore[union-attr]
             assert max(counts["processes"], default=0) == expected
+
+
+# --- beside the rest of a program --------------------------------------------------------
+
+
+def test_a_child_that_the_program_forks_keeps_the_batches_that_it_has(folder: Path) -> None:
+    with by_processes(folder, 8, transform=drawing) as loader:
+        batches = iter(loader)
+        held = next(batches)
+        expected = held[4].clone()
+        reads, writes = os.pipe()
+        pid = os.fork()
+        if pid == 0:  # it looks when the parent has gone on
+            os.read(reads, 1)
+            os._exit(0 if held[4].equal(expected) else 1)
+        del held
+        assert sum(1 for _ in batches) > 20
+        os.write(writes, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        os.close(reads)
+        os.close(writes)
+
+
+def test_a_child_that_ends_leaves_the_workers_alone(folder: Path) -> None:
+    with by_processes(folder, 8, transform=number) as loader:
+        batches = iter(loader)
+        next(batches)
+        pid = os.fork()
+        if pid == 0:
+            left = len(multiprocessing.active_children())
+            os._exit(left)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert sum(len(batch) for batch in batches) == COUNT - 8
+
+
+def test_an_error_of_a_pipe_is_the_transforms(folder: Path) -> None:
+    def truncated(data: Any) -> int:
+        if number(data) == 77:
+            raise EOFError("ran out of input")
+        return number(data)
+
+    with by_processes(folder, 4, transform=truncated) as loader:
+        error = proven(loader)[-1]
+        assert type(error) is EOFError and "sample 77" in "\n".join(error.__notes__)
+        assert sum(1 for _ in zip(loader, range(3), strict=False)) == 3
+
+
+def test_a_later_batch_that_cannot_be_sent_is_made_here(folder: Path) -> None:
+    def late(data: Any) -> Any:
+        return (lambda: 1) if number(data) == 77 else number(data)
+
+    with by_processes(folder, 4, transform=late, collate_fn=list) as loader:
+        assert sum(len(batch) for batch in loader) == COUNT
+        assert "a batch cannot be sent" in loader.workers.text
+
+
+def test_a_lock_that_was_held_at_the_fork_ends_the_processes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmdbio.torch.processes.PATIENCE_SECONDS", 0.5)
+    lock = threading.Lock()
+    forked = threading.Event()
+    real = multiprocessing.Process.start
+
+    def locked(process: Any) -> None:
+        with lock:
+            real(process)
+        forked.set()
+
+    monkeypatch.setattr(multiprocessing.get_context().Process, "start", locked)
+
+    def waiting(data: Any) -> int:
+        with lock:
+            return number(data)
+
+    with by_processes(folder, 16, transform=waiting) as loader:
+        assert sum(len(batch) for batch in loader) == COUNT
+        assert forked.is_set() and "may wait for a lock" in loader.workers.text
+
+
+def test_many_batches_may_be_kept_by_few_descriptors(folder: Path) -> None:
+    with by_processes(folder, 4, transform=drawing) as loader:
+        files = open_files()
+        kept = [batch for _ in range(3) for batch in loader]
+        assert open_files() <= files + 60
+        assert len(kept) == 3 * COUNT // 4
+
+
+@pytest.mark.parametrize("bound", [-1, 1025, "2", 1.5])
+@pytest.mark.parametrize("name", ["threads", "processes"])
+def test_a_bound_that_makes_no_sense_is_refused(folder: Path, name: str, bound: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=name):
+        Loader(folder, 4, **{name: bound})
+
+
+def test_a_bound_may_be_any_integer(folder: Path) -> None:
+    with Loader(folder, 4, transform=number, threads=np.int64(2), processes=np.int8(0)) as loader:
+        assert sum(len(batch) for batch in loader) == COUNT
