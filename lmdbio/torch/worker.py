@@ -106,7 +106,7 @@ class Worker:
         #: Segments that no array looks into any more; references tell, in whatever thread.
         self._freed: deque[int] = deque()
         self._lent: dict[int, weakref.ref[Any]] = {}
-        self._retired: list[int] = []
+        self._retired: deque[int] = deque()
 
     def __str__(self) -> str:
         return f"worker process {self.number} (pid {self.process.pid}) of a Loader"
@@ -135,8 +135,9 @@ class Worker:
             Error: the worker has ended, or does not answer, or cannot send its batch.
             What the worker raised.
         """
-        retired, self._retired = self._retired, []
         freed = [self._freed.popleft() for _ in range(len(self._freed))]
+        # After those: who lets go of a segment later than a fork has retired it by then.
+        retired = [self._retired.popleft() for _ in range(len(self._retired))]
         size = self._take_in(begun)
         places = (begun.offsets, begun.lengths, begun.values)
         try:
@@ -155,7 +156,8 @@ class Worker:
 
     def retire(self) -> None:
         """Use no segment again that is lent now: a child that is forked looks at them, too."""
-        self._retired += [number for number, lent in self._lent.items() if lent() is not None]
+        lent = list(self._lent.items())  # threads go on
+        self._retired.extend(number for number, exporter in lent if exporter() is not None)
 
     def _take_in(self, begun: Values) -> int:
         """Copy values to the worker's memory, and return the size of that if it is new."""

@@ -379,12 +379,22 @@ def test_a_transform_that_does_not_return_keeps_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("lmdbio.torch.threads.CLOSE_SECONDS", 0.5)
-    for_ever = threading.Event()
-    loader = Loader(folder, 10, transform=lambda data: for_ever.wait(), threads=2)
-    threading.Timer(0.2, loader.close).start()
+    begun, for_ever = threading.Event(), threading.Event()
+
+    def never(data: bytes) -> None:
+        begun.set()
+        for_ever.wait()
+
+    def close() -> None:
+        begun.wait()  # a job that nobody has begun would be called off, and leave nothing
+        loader.close()
+
+    loader = Loader(folder, 10, transform=never, threads=2)
+    closing = threading.Thread(target=close)
+    closing.start()
     with pytest.raises(lmdbio.Error, match="closed"):
         next(iter(loader))
-    loader.close()
+    closing.join()
     for_ever.set()
     assert "left behind" in caplog.text
 
