@@ -54,6 +54,12 @@ def open_files() -> int:
 
 
 @pytest.fixture(autouse=True)
+def brief_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes make them, which else the loop's own thread would make soon."""
+    monkeypatch.setattr("lmdbio.torch.workers.INLINE_SECONDS", -1.0)
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     files = open_files()
     yield
