@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "packed_batch"]
 
 Rows = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -324,7 +324,7 @@ class Batch:
         """Some of its records under other numbers, over the same memory; a Reader's, over a copy.
 
         Args:
-            rows, indices: which records, and their numbers.
+            rows, indices: places of the records in this batch, and their numbers.
         """
         whole = self if self._private else self.copy()
         part = Batch._of(whole._exporter, indices, whole._offsets[rows], whole._lengths[rows])
@@ -334,3 +334,21 @@ class Batch:
     def __repr__(self) -> str:
         state = "" if self._valid else ", no longer valid"
         return f"<Batch of {len(self)} records, {int(self._lengths.sum())} bytes{state}>"
+
+
+def packed_batch(memory: _core.Memory, packed: _core.Packed, indices: U64) -> Batch:
+    """Return a batch of records that were copied to memory of their own, one after another.
+
+    Args:
+        memory: memory of the records; lives as long as the batch or a view of it.
+        packed: offsets and lengths of the records in it.
+        indices: numbers of the records.
+    """
+    return Batch.over(
+        memory.address,
+        packed.room,
+        indices=indices,
+        offsets=packed.offsets,
+        lengths=packed.lengths,
+        keep=memory,
+    )

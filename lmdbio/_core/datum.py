@@ -33,10 +33,10 @@ def parse_datums(memory: npt.NDArray[np.uint8], offsets: U64, lengths: U64) -> n
 
     Args:
         memory: uint8, C-contiguous.
-        offsets, lengths: of each value, bytes, shape (n,).
+        offsets, lengths: place and size of each value, bytes, shape (n,).
 
     Returns:
-        What each holds, dtype ``DATUM``, shape (n,).
+        The contents of each, dtype ``DATUM``, shape (n,).
     """
     found = np.empty(len(offsets), DATUM)
     lib.lio_datums_parse(*_values(memory, offsets, lengths), pointer_to(found, "lio_datum *"))
@@ -49,11 +49,11 @@ def copy_datum_floats(
     """Copies float_data of values, as ``parse_datums`` takes them.
 
     Args:
-        each: numbers of each value.
-        address: where float32 of shape (n, each) goes; the caller owns it.
+        each: count of numbers in each value.
+        address: address of memory for float32, shape (n, each), which the caller owns.
 
     Returns:
-        How many values, from the first on, have so many.
+        The number of values, from the first on, that have so many.
     """
     values = _values(memory, offsets, lengths)
     return int(lib.lio_datums_floats(*values, each, ffi.cast("float *", address)))

@@ -26,8 +26,8 @@ class Gatherer:
         """Copies records to their places in memory, if nobody need wait.
 
         Args:
-            packed: where they lie, and their places.
-            address: of ``packed.room`` bytes, which the caller owns.
+            packed: extents of the records in the file, and offsets in the memory.
+            address: address of ``packed.room`` bytes, which the caller owns.
 
         Returns:
             Whether all of it is there, and belongs to the snapshot. If not, nothing is said about

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.batch import Batch, packed_batch
 from lmdbio.observe.stats import Source
 from lmdbio.records.pending import PendingBatch, PendingValues, ReadBatch, ReadValues
 from lmdbio.records.routes import Located, Routes
@@ -212,14 +212,7 @@ class KeptBatch(PendingBatch):
             sources[~self._rows.own] = rest.offsets + np.uint64(rest.buffer.ctypes.data)
         _core.copy_rows(sources, packed.lengths, packed.offsets + np.uint64(memory.address))
         del rest  # which had its rows until here
-        return Batch.over(
-            memory.address,
-            packed.room,
-            indices=self.indices,
-            offsets=packed.offsets,
-            lengths=packed.lengths,
-            keep=memory,
-        )
+        return packed_batch(memory, packed, self.indices)
 
     def close(self) -> None:
         self._rows.close()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.batch import Batch, packed_batch
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
@@ -342,14 +342,7 @@ class MixedBatch(Sequence[Any]):
         memory = _core.Memory(packed.room)
         targets = packed.offsets + np.uint64(memory.address)
         _core.copy_rows(np.ascontiguousarray(places["offset"]), packed.lengths, targets)
-        return Batch.over(
-            memory.address,
-            packed.room,
-            indices=self.indices,
-            offsets=packed.offsets,
-            lengths=packed.lengths,
-            keep=memory,
-        )
+        return packed_batch(memory, packed, self.indices)
 
     def __len__(self) -> int:
         return len(self.sets)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.batch import Batch, packed_batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.machine.choice import Choice
@@ -214,14 +214,7 @@ class Routes:
             return None
         self.file_cache.credit(packed.size, copies=True)  # the file cache would save the copy
         self.counter.gathered(begun, located, len(wanted), packed.size)
-        return Batch.over(
-            memory.address,
-            packed.room,
-            indices=wanted,
-            offsets=packed.offsets,
-            lengths=packed.lengths,
-            keep=memory,
-        )
+        return packed_batch(memory, packed, wanted)
 
     def fills(self, begun: int, extents: _core.Extents, fields: Sequence[Field]) -> bool:
         """Copy fields of records out of the page cache to where they are wanted, of any size.

@@ -54,7 +54,7 @@ class Workload:
         assignment: "blocked" or "strided" (``planning.schedule``).
         barrier: ranks wait for one another after each block, as training makes them.
         leaf_records: records whose values have pages of their own, to a leaf page.
-        lengths: of each value, bytes, shape (count,).
+        lengths: size of each value, bytes, shape (count,).
 
     Raises:
         ValueError: a value out of range; names it.

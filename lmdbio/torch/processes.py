@@ -9,7 +9,6 @@ be left behind.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,7 +47,7 @@ class WorkerProcesses:
     """
 
     def __init__(self, work: Work) -> None:
-        self._work, self._pid = work, os.getpid()
+        self._work = work
         self.refusal, self.is_proven, self.is_closed = "", False, False
         self._ended = ""  # reason why the last worker that has ended did so
         self._all: list[Worker] = []
@@ -62,12 +61,11 @@ class WorkerProcesses:
             worker.retire()
 
     def _after_fork_in_parent(self) -> None:
-        pass
+        """Nothing was locked."""
 
     def _after_fork(self) -> None:
         """Know nothing of the parent's workers, which this child keeps from ending otherwise."""
         workers, self._all, self._free = self._all, [], LifoQueue()
-        self._pid = os.getpid()
         for worker in workers:
             worker.connection.close()
             _children.discard(worker.process)
@@ -76,8 +74,8 @@ class WorkerProcesses:
         return type(self), (self._work,)
 
     def has(self, count: int) -> bool:
-        """Return whether so many are there, in this process."""
-        return self._pid == os.getpid() and self._are_there() and len(self._all) >= count
+        """Return whether so many are there."""
+        return self._are_there() and len(self._all) >= count
 
     def _are_there(self) -> bool:
         return all(one.process.is_alive() and not one.has_ended for one in self._all)
@@ -87,8 +85,6 @@ class WorkerProcesses:
 
         Where that cannot be, ``refusal`` says why.
         """
-        if self._pid != os.getpid():
-            self._all, self._free, self._pid = [], LifoQueue(), os.getpid()
         if not self._are_there():
             self._end_all()
             self._ended = "the worker processes of a Loader have ended"
@@ -166,8 +162,6 @@ class WorkerProcesses:
         self._end_all()
 
     def _end_all(self) -> None:
-        if self._pid != os.getpid():
-            return
         workers, free = self._all, self._free
         self._all, self._free = [], LifoQueue()
         for worker in workers:

@@ -136,7 +136,7 @@ class Worker:
             What the worker raised.
         """
         freed = [self._freed.popleft() for _ in range(len(self._freed))]
-        # After those: who lets go of a segment later than a fork has retired it by then.
+        # After those: a thread that lets go of a segment after a fork finds it retired by then.
         retired = [self._retired.popleft() for _ in range(len(self._retired))]
         size = self._take_in(begun)
         places = (begun.offsets, begun.lengths, begun.values)

@@ -1,4 +1,4 @@
-"""Workers: who makes a loader's next batches, and how many: its own thread, threads, processes.
+"""Workers: the choice of those that make a loader's next batches: its loop, threads, processes.
 
 batch handed out -> Handed: what it took, how long the loop waited -> Workers -> a Setting
 
@@ -168,7 +168,6 @@ class Workers:
         #: Odd windows one after another, and the first cost of a trial that seems good.
         self._odd, self._seems = 0, 0.0
         self._cost, self._busy = 0.0, 1.0  # of ``_base``; 0: not known
-        self._least = 0.0  # cost of any setting of this search
         self._tried: dict[Setting, float] = {}  # what they cost, of what the base costs
         self._hold, self._hold_next = 0, HOLD_MIN
         #: The best setting of the way before, its cost and its jobs, while another way is tried.
@@ -199,6 +198,8 @@ class Workers:
             way: "processes" or "threads".
             why: reason in words.
         """
+        if not self._counts[way]:
+            return  # it was left before
         self._counts[way] = []
         if self._base.way == way:
             self._go(self._outer[0] if self._outer else self._fallback())
@@ -214,7 +215,7 @@ class Workers:
 
     def note(self, handed: Handed) -> None:
         """Take notice of a batch that was handed out; ``setting`` may be another one then."""
-        if self._base is LOOP or self._judge_loop(handed):
+        if self._base == LOOP or self._judge_loop(handed):
             return
         if self._skipped > 0:
             self._skipped -= 1
@@ -245,10 +246,10 @@ class Workers:
             return False
         self._saved += (handed.took + handed.away / 4 - self._saved) / SAVED_OVER
         is_loop = self._saved < INLINE_SECONDS
-        if is_loop and self.setting is not LOOP:
+        if is_loop and self.setting != LOOP:
             self._why = "to hand a batch over would take longer than to make it"
             self.setting = LOOP
-        elif not is_loop and self.setting is LOOP:
+        elif not is_loop and self.setting == LOOP:
             self._saved = SAVED_SECONDS  # not again soon
             self._go(self._base)
             self._why = "batches take longer than before"
@@ -272,9 +273,8 @@ class Workers:
         if self._hold > 0:
             self._hold -= 1
             return
-        is_trial = self._outer is not None
         allowed = TRIAL_SHARE * self._looked + TRIAL_WINDOWS * window.seconds
-        if not is_trial and self._spent > allowed:
+        if self._outer is None and self._spent > allowed:
             return
         is_hopeless = self._outer is not None and window.cost > HOPELESS * self._outer[1]
         trial = None if is_hopeless else next(self._trials(window), None)
@@ -307,15 +307,14 @@ class Workers:
         if self._odd < CHANGED_WINDOWS:
             return True
         self._cost, self._busy, self._odd = window.cost, window.busy, 0
-        self._hold, self._hold_next, self._least = 0, HOLD_MIN, window.cost
+        self._hold, self._hold_next = 0, HOLD_MIN
         self._tried.clear()
         self._refused.clear()
         return False
 
     def _end_trial(self, window: _Window) -> None:
         trial, base = self.setting, self._base
-        is_less = trial.count < base.count
-        bound = min(self._cost, self._least or inf) * FEWER if is_less else self._cost * MORE
+        bound = self._cost * (FEWER if trial.count < base.count else MORE)
         if window.cost <= bound and not self._seems and window.seconds < LONG_SECONDS:
             self._seems = window.cost  # a short window says little: another one
             return
@@ -324,11 +323,9 @@ class Workers:
             gain = self._cost / cost
             if gain > max(1.0, trial.count / base.count) * CHANGED:
                 self._tried.clear()  # workers alone gain less: it is the job that has changed
-                self._least = cost
             else:
                 self._tried = {one: worse * gain for one, worse in self._tried.items()}
                 self._tried[base] = gain
-            self._least = min(self._least or cost, cost)
             self._base, self._hold_next = trial, HOLD_MIN
             self._cost, self._busy = cost, window.busy
             self._why = f"{base} gave {1 / gain:.2f} of it"
@@ -387,7 +384,6 @@ class Workers:
                 self._tried.clear()
                 self._go(before)
         self._hold, self._hold_next = self._hold_next, min(2 * self._hold_next, HOLD_MAX)
-        self._least = self._cost
 
 
 def _weigh(window: list[Handed]) -> _Window:

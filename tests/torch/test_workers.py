@@ -5,6 +5,7 @@ threads that share a lock, by processes, and with noise, are handed to it batch 
 
 from __future__ import annotations
 
+import pickle
 import random
 from dataclasses import dataclass
 
@@ -139,10 +140,10 @@ def test_bounds_are_kept() -> None:
 
 
 def test_nothing_is_chosen_where_both_ways_are_forbidden() -> None:
-    workers = Workers(0, 0)
+    workers = pickle.loads(pickle.dumps(Workers(0, 0)))
     for _ in range(100):
         workers.note(Handed(0.1, 0.1, 1.0, 0.1, 0.0))
-        assert workers.setting is LOOP
+        assert workers.setting == LOOP
 
 
 def test_a_way_that_is_refused_is_left_for_good() -> None:
@@ -160,7 +161,7 @@ def test_brief_batches_are_made_by_the_loop_and_long_ones_are_not() -> None:
     brief, long = INLINE_SECONDS / 10, INLINE_SECONDS * 20
     for _ in range(200):
         workers.note(Handed(brief, brief, 1.0, brief, 0.0))
-    assert workers.setting is LOOP
+    assert workers.setting == LOOP
     workers.note(Handed(long, long, 1.0, long, 0.0))
     assert workers.setting.way == "threads"
 
