@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from threading import Lock, Semaphore, Thread, current_thread, local
+from threading import Lock, Semaphore, Thread, current_thread, get_ident, local
 from time import monotonic, thread_time
 from typing import Any
 
@@ -158,8 +158,8 @@ class _Crew:
         self.waiting: SimpleQueue[Task | _Leave | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._places = Semaphore(count)
-        #: The task of each thread, None between two of them.
-        self._running: list[list[Task | None]] = []
+        #: The task of each thread, by its identifier; None: it is between two of them.
+        self._running: dict[int, Task | None] = {}
 
     def start(self) -> None:
         """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
@@ -217,7 +217,7 @@ class _Crew:
                 thread.join(max(0.0, deadline - monotonic()))
         left = sum(thread.is_alive() for thread in self._threads)
         if left and monotonic() >= deadline:
-            for task in [here[0] for here in self._running]:
+            for task in list(self._running.values()):
                 if task is not None:
                     task.abandon()
             tell(
@@ -231,23 +231,23 @@ def _work(
     waiting: SimpleQueue[Task | _Leave | None],
     owner: weakref.ref[object],
     places: Semaphore,
-    running: list[list[Task | None]],
+    running: dict[int, Task | None],
 ) -> None:
     """Run tasks until this thread is to leave, or None comes, which stays for the others."""
     if not places.acquire(blocking=False):
         return
     _thread.owner = owner
-    here: list[Task | None] = [None]
-    running.append(here)
+    here = get_ident()
     while (task := waiting.get()) is not None:
         if isinstance(task, _Leave):
-            running.remove(here)
-            return
-        here[0] = task
+            break
+        running[here] = task
         task.run()
-        here[0] = None
+        running[here] = None
         del task  # nothing is kept while this waits
-    waiting.put(None)
+    else:
+        waiting.put(None)
+    running.pop(here, None)
 
 
 class WorkerThreads:

@@ -253,3 +253,23 @@ def test_ctrl_c_before_any_step_loses_nothing(inline: bool) -> None:
         assert sorted(ran) == list(range(12)) or (inline and sorted(set(ran)) == list(range(12)))
         step += 1
     assert step > 100
+
+
+def test_a_job_is_left_behind_though_other_threads_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lmdbio.torch.threads.CLOSE_SECONDS", 0.2)
+    for_ever = threading.Event()
+    for _ in range(5):
+        threads, together = WorkerThreads(3), threading.Barrier(3)
+        for task in [threads.submit(together.wait) for _ in range(3)]:
+            task.wait()  # each thread has had one
+        threads.resize(1)
+        hanging, begun = threads.submit(for_ever.wait), time.monotonic()
+        while not any(threads._crew._running.values()):  # type: ignore[union-attr]
+            time.sleep(0.001)
+        threads.close()
+        with pytest.raises(Error, match="closed"):
+            hanging.result()
+        assert time.monotonic() - begun < 5
+    for_ever.set()
