@@ -24,7 +24,8 @@ import torch
 
 from lmdbio.torch import Datum, Image, Jpeg, Loader, RecordErrors, images
 from tests.support import databases
-from tests.torch.test_decoders import datum, written, wrote
+from tests.torch.test_decoders import written, wrote
+from tests.torch.test_formats import datum
 
 try:
     from torchvision.io import ImageReadMode, decode_image
