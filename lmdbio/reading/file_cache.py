@@ -272,7 +272,7 @@ class FileCache:
         self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
     ) -> None:
         self.size = size
-        self._given, self._is_wanted = engine, bool(wanted)
+        self._given, self._is_wanted, self._budget = engine, bool(wanted), memory_bytes_max
         self.place = "nowhere" if wanted is False else self._choose_place(memory_bytes_max)
         if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
             self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
@@ -293,14 +293,14 @@ class FileCache:
             self._adopt(*engine.span())
         fork.register(self)
 
-    def _choose_place(self, memory_bytes_max: int) -> Place:
+    def _choose_place(self, memory_bytes_max: int, *, is_shared: bool = False) -> Place:
         kind, size = self._given.kind, self.size
         if kind not in ("pread", "remote") or not size:
             return "nowhere"
         if kind == "remote":  # whose bytes no page cache keeps
             return "memory" if size <= memory_bytes_max else "nowhere"
         has_room = size <= cached_bytes_max()
-        if has_room and is_on_disk(self._given):
+        if has_room and (is_shared or is_on_disk(self._given)):
             return "page cache"
         if size <= memory_bytes_max:
             return "memory"
@@ -332,6 +332,25 @@ class FileCache:
     def memory_bytes(self) -> int:
         """Bytes of memory that the cache will take."""
         return self.size if self.place == "memory" else 0
+
+    def share(self, processes: int) -> None:
+        """Take a part of the budget alone, where several processes read the file alike.
+
+        What a parent has brought to its memory before it forked, its children share already.
+
+        Args:
+            processes: number of processes.
+        """
+        with self._lock:
+            if self.place != "memory" or self._lent is not None:
+                return
+            place = self._choose_place(self._budget // processes, is_shared=True)
+            if place == "memory":
+                return
+            self._stop()
+            self.place, self._left, self._begun = place, self.size, None
+            if place == "page cache":
+                self._stream = _ToPageCache(self._given, self.size)
 
     def credit(self, size: int, *, anew: bool = False, copies: bool = False) -> None:
         """Let the stream go on for reads that cost as much as ``size`` bytes of it.

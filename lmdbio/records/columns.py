@@ -96,9 +96,9 @@ class ColumnRecords(Records):
         firsts = samples.astype(np.int64)[:, np.newaxis] * self.columns
         return samples, (firsts + np.arange(self.columns)).reshape(-1)
 
-    def expect(self, records: int) -> None:
+    def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``)."""
-        super().expect(records * self.columns)
+        super().expect(records * self.columns, processes)
 
 
 def _tuples(values: Iterator[Any], columns: int) -> Iterator[Any]:

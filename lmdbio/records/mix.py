@@ -192,12 +192,12 @@ class Mix(Samples[Any, Any]):
         self.expect(known or (len(wanted) if batch_size and isinstance(wanted, range) else 0))
         return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
-    def expect(self, records: int) -> None:
+    def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``), of all sets."""
-        if self.order.seed is not None:
-            total = sum(self.order.weights)
-            for one, weight in zip(self.sets, self.order.weights, strict=True):
-                one.expect(records * weight // total)
+        total = sum(self.order.weights)
+        for one, weight in zip(self.sets, self.order.weights, strict=True):
+            is_random = self.order.seed is not None
+            one.expect(is_random * records * weight // total, processes)
 
     def stats(self) -> Stats:
         """Return what this process has read so far of all files."""

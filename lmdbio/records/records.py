@@ -278,13 +278,19 @@ class Records(Shown, Samples[bytes, Batch]):
         """
         return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
 
-    def expect(self, records: int) -> None:
+    def expect(self, records: int, processes: int = 1) -> None:
         """Say how many records will be read at random, by whatever calls.
 
         Where reading the file whole, in order, costs less than those reads would (small records,
         a good part of them), it is begun at once, as ``readahead=True`` does.
+
+        Args:
+            records: number of records.
+            processes: number of processes of this machine that read the file alike, such as a
+                DataLoader's workers. The memory that one may take is for all of them, and they
+                rather share the page cache than keep a copy each.
         """
-        self._routes.expect(records)
+        self._routes.expect(records, processes)
 
     def begin(self, indices: npt.ArrayLike) -> PendingBatch:
         """Begin what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up.

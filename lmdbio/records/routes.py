@@ -251,12 +251,14 @@ class Routes:
         self.counter.waited(begun, "stream ahead")
         return Block(self.blocks, extents, plan)
 
-    def expect(self, records: int) -> None:
+    def expect(self, records: int, processes: int = 1) -> None:
         """Have the file streamed where reading so many of its records at random would cost more.
 
         Args:
-            records: that will be read.
+            records, processes: as ``Records.expect``.
         """
+        if processes > 1:
+            self.file_cache.share(processes)
         count = self.source.count
         bytes_each = self.source.used_bytes // count if count else 0
         self.file_cache.expect(records * (self.options.gap_bytes_max - bytes_each))

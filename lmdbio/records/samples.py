@@ -82,8 +82,8 @@ class Samples(Sequence[Any], Generic[V, B]):
         """Return the sample of a key; KeyError: there is none."""
 
     @abstractmethod
-    def expect(self, records: int) -> None:
-        """Say how many samples will be read at random, by whatever calls."""
+    def expect(self, records: int, processes: int = 1) -> None:
+        """Say how many samples will be read at random, by whatever calls (``Records.expect``)."""
 
     @abstractmethod
     def stats(self) -> Stats:
@@ -282,9 +282,9 @@ class View(Samples[Any, Any]):
         below = self.indices[own.view(np.int64)]
         return own, below.tolist() if isinstance(indices, list) else below
 
-    def expect(self, records: int) -> None:
+    def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``)."""
-        self.base.expect(records)
+        self.base.expect(records, processes)
 
     def stats(self) -> Stats:
         """Return what this process has read so far of ``base``."""

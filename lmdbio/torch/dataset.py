@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from lmdbio.records.pending import Pending
 from lmdbio.records.records import open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
+from lmdbio.torch.ranks import processes_alike
 from lmdbio.torch.samples import Errors, Indexed, SampleMaker, add_note, as_errors, origin
 from lmdbio.torch.words import refuse_foreign
 
@@ -71,6 +73,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self.transform, self.keys, self.buffers = transform, keys, buffers
         self._maker = SampleMaker(partial(origin, self.records), self.errors)
         self._is_owner = self.records is not source
+        self._known_in = 0  # process that has said how many others read alike
 
     def __len__(self) -> int:
         return len(self.records)
@@ -109,6 +112,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def begin(self, indices: npt.ArrayLike) -> Pending:
         """Begin to read records, for ``samples``."""
+        if (pid := os.getpid()) != self._known_in:
+            self.records.expect(0, processes_alike())
+            self._known_in = pid
         return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
 
     def samples(

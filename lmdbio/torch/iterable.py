@@ -16,7 +16,13 @@ from lmdbio.provenance import Paths
 from lmdbio.records.ahead import read_ahead
 from lmdbio.records.samples import Samples
 from lmdbio.torch.dataset import Dataset
-from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding, worker
+from lmdbio.torch.ranks import (
+    Communicator,
+    Ranks,
+    processes_alike,
+    refuse_second_sharding,
+    worker,
+)
 from lmdbio.torch.resume import EpochCursor, EpochSlice, State, whole_state
 from lmdbio.torch.samples import Errors
 from lmdbio.torch.words import integer, refuse_foreign
@@ -162,7 +168,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         comm: Communicator | None = None,
         **options: Any,
     ) -> None:
-        refuse_foreign("IterableDataset", options, IterableDataset.__init__)
+        refuse_foreign("IterableDataset", options, IterableDataset)
         self.dataset = Dataset(
             source, transform, keys=keys, buffers=buffers, errors=errors, **options
         )
@@ -220,7 +226,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._going = epoch_slice, first, version
         # Where workers take the epoch's batches in turns, this one's are its share.
         steps = range(first, len(epoch_slice), workers)
-        self.dataset.records.expect(epoch_slice.expected // workers)
+        self.dataset.records.expect(epoch_slice.expected // workers, processes_alike())
         read = read_ahead(self.dataset.begin, map(epoch_slice.samples, steps), self._ahead)
         make = partial(self.dataset.samples, finish=self._collate, source=epoch_slice.source)
         if not steps:

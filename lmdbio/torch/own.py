@@ -5,6 +5,7 @@ epoch -> records under way -> samples, collated -> handed out in order
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.keeping import keep_part
 from lmdbio.torch.prefetch import Prefetcher
 from lmdbio.torch.processes import PooledJobs, WorkerProcesses
-from lmdbio.torch.ranks import Ranks
+from lmdbio.torch.ranks import Ranks, processes_alike
 from lmdbio.torch.resume import EpochCursor, EpochSlice
 from lmdbio.torch.threads import Wanted, WorkerThreads
 from lmdbio.torch.whole import WholeBatches
@@ -35,6 +36,7 @@ class OwnBatches:
         collate: function from a list of samples to a batch.
         whole: maker of whole batches; None: they are made of samples.
         workers: chooses who makes them.
+        worker_init_fn: argument of ``Loader``.
         threads: threads that make them, or that ask processes; their owner ends them.
         ahead: number of batches that wait to be asked for.
         cache, assignment: arguments of ``Loader``.
@@ -55,6 +57,7 @@ class OwnBatches:
         collate: Collate,
         whole: WholeBatches | None,
         workers: Workers,
+        worker_init_fn: Callable[[int], object] | None,
         threads: WorkerThreads,
         ahead: int,
         cache: Cache | str | None,
@@ -73,7 +76,12 @@ class OwnBatches:
         self._collate, self._whole, self._workers, self._threads = collate, whole, workers, threads
         self._ahead, self.count = ahead, len(dataset)
         work = Work(
-            dataset.transform, dataset.keys, dataset.buffers, dataset.errors, collate.function
+            dataset.transform,
+            dataset.keys,
+            dataset.buffers,
+            dataset.errors,
+            collate.function,
+            begin=worker_init_fn,
         )
         self._pool = WorkerProcesses(work)
 
@@ -84,7 +92,7 @@ class OwnBatches:
 
     def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Prefetcher:
         """Return the batches of the rest of an epoch, made ahead."""
-        self.dataset.records.expect(epoch_slice.expected)
+        self.dataset.records.expect(epoch_slice.expected, processes_alike())
         wanted = Wanted(self._threads)
         here = partial(self._batch, epoch_slice, wanted)
         jobs = PooledJobs(self._pool, partial(self._sent, epoch_slice, wanted), here)

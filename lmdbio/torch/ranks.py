@@ -16,7 +16,14 @@ from torch.utils.data import get_worker_info
 from lmdbio.errors import Error
 from lmdbio.torch.words import integer
 
-__all__ = ["Communicator", "Ranks", "ranks_here", "refuse_second_sharding", "worker"]
+__all__ = [
+    "Communicator",
+    "Ranks",
+    "processes_alike",
+    "ranks_here",
+    "refuse_second_sharding",
+    "worker",
+]
 
 #: Variables in which launchers say how many of their processes are on this machine: torchrun,
 #: MPICH's Hydra, Open MPI and MVAPICH.
@@ -160,6 +167,11 @@ def ranks_here() -> int:
     """Return how many processes of the job are on this machine; 1 where no launcher says it."""
     said = (os.environ.get(name, "") for name in LOCAL_VARIABLES)
     return max(1, next((int(text) for text in said if text.isdigit()), 1))
+
+
+def processes_alike() -> int:
+    """Return how many processes of this machine read what this one does: workers of all ranks."""
+    return worker()[1] * ranks_here()
 
 
 def worker() -> tuple[int, int]:

@@ -222,3 +222,53 @@ def test_what_is_expected_obeys_the_wish_and_the_budget(path, monkeypatch):
         order = np.random.default_rng(5).permutation(COUNT)
         for batch in records.batches(order, 64):
             check(batch, batch.indices)
+
+
+def test_processes_that_read_alike_have_one_copy_in_the_page_cache(path):
+    order = np.random.default_rng(6).permutation(COUNT)
+    with lmdbio.Records(path, memory_bytes_max=1 << 26) as records:
+        cache = records._routes.file_cache
+        assert cache.place == "memory"
+        records.expect(COUNT, 3)
+        assert cache.place == "page cache"
+        for batch in records.batches(order, 64):
+            check(batch, batch.indices)
+        assert not cache.memory_bytes
+
+
+def test_processes_that_read_alike_share_the_budget(path, monkeypatch):
+    monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 0)
+    with lmdbio.Records(path, memory_bytes_max=1 << 26) as records:
+        cache = records._routes.file_cache
+        for processes, place in ((1, "memory"), (3, "memory"), (20, "nowhere")):
+            records.expect(0, processes)
+            assert cache.place == place
+
+
+def test_what_a_parent_has_brought_to_memory_its_children_share(path):
+    order = np.random.default_rng(7).permutation(COUNT)
+    with lmdbio.Records(path, memory_bytes_max=1 << 26) as records:
+        records.expect(COUNT)
+        for batch in records.batches(order, 64):
+            check(batch, batch.indices)
+        assert records._routes.file_cache.complete()
+        records.expect(COUNT, 20)
+        assert records._routes.file_cache.complete()
+        check(records.read(order[:9]), order[:9])
+
+
+def test_a_stream_to_memory_that_is_under_way_ends_where_others_read_alike(path, monkeypatch):
+    monkeypatch.setattr(file_cache, "STEPS", 1)
+    monkeypatch.setattr(file_cache.FileCache, "_is_near", lambda self: False)
+    monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: 0)
+    order = np.random.default_rng(8).permutation(COUNT)
+    with lmdbio.Records(path, memory_bytes_max=1 << 26) as records:
+        cache = records._routes.file_cache
+        records.expect(COUNT)
+        kept = records.read(order[:9])
+        assert cache.place == "memory" and not cache.complete()
+        records.expect(COUNT, 20)
+        assert cache.place == "nowhere"
+        for batch in records.batches(order, 64):
+            check(batch, batch.indices)
+        check(kept, order[:9])
