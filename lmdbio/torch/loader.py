@@ -114,6 +114,8 @@ class Loader(torch.utils.data.DataLoader[Any]):
             this process may use. 0: none.
         processes: number of processes that do, at most; None: as many as there are cores but two,
             and none with ``threads``, or where mpi4py is in use. 0: none.
+        worker_init_fn: function of a worker process's number, called once in each that begins;
+            there, torch's ``get_worker_info()`` says number, count and seed.
         ahead: number of batches that wait to be asked for.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
@@ -134,7 +136,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
 
     # Attributes that trainers ask of a DataLoader; this one has no workers.
     num_workers, prefetch_factor, persistent_workers = 0, None, False
-    timeout, worker_init_fn, generator, multiprocessing_context = 0, None, None, None
+    timeout, generator, multiprocessing_context = 0, None, None
     pin_memory_device, in_order = "", True
     #: Accelerate shares no batches of such a loader among processes, and keeps its state.
     _is_accelerate_prepared = use_stateful_dataloader = True
@@ -158,6 +160,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         even: bool = True,
         threads: int | None = None,
         processes: int | None = None,
+        worker_init_fn: Callable[[int], object] | None = None,
         ahead: int = AHEAD,
         pin_memory: bool = False,
         cache: Cache | str | None = None,
@@ -168,8 +171,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         **options: Any,
     ) -> None:
         is_joint = cache is not None and comm is not None
-        known = dict.fromkeys(READER_WORDS) if is_joint else {}
-        refuse_foreign("Loader", {w: 0 for w in options if w not in known}, Loader.__init__)
+        refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * is_joint)), Loader)
         cache = as_cache(cache, assignment)
         place = Ranks(rank, ranks, comm)
         is_light, is_whole = transform is collate_fn is None, decode is not None
@@ -180,7 +182,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
         self._whole = whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
         self.collate_fn = Collate(whole.collate if whole else collate_fn, pins=pin_memory)
-        self.pin_memory = pin_memory
+        self.pin_memory, self.worker_init_fn = pin_memory, worker_init_fn
         try:
             if cache is not None and comm is not None:
                 options.update(comm=comm, cache=from_root(cache))
@@ -191,7 +193,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
                 if cache is not None:
                     refuse_words(source, options)
                 data = Dataset(source, keys=keys, **each, **options)
-                made = self.collate_fn, whole, workers, self._threads, self._ahead
+                made = self.collate_fn, whole, workers, worker_init_fn, self._threads, self._ahead
                 self._source = OwnBatches(data, *made, cache, assignment, place)
                 order.update(self._source.order)
             self._cursor = EpochCursor(self._source.count, batch_size, ranks=place, **order)

@@ -21,7 +21,15 @@ from lmdbio.records.pending import Pending
 from lmdbio.system import fork
 from lmdbio.torch.draws import Source
 from lmdbio.torch.samples import CalledOffError
-from lmdbio.torch.worker import END_SECONDS, LOOK_SECONDS, EndedError, UnfitError, Values, Worker
+from lmdbio.torch.worker import (
+    END_SECONDS,
+    LOOK_SECONDS,
+    EndedError,
+    UnbegunError,
+    UnfitError,
+    Values,
+    Worker,
+)
 from lmdbio.torch.worker_process import Work
 
 __all__ = ["PooledJobs", "WorkerProcesses"]
@@ -220,7 +228,7 @@ class PooledJobs:
             return self._by_thread(number)
         try:
             batch = self._by_process(number)
-        except CalledOffError:
+        except (CalledOffError, UnbegunError):
             raise
         except Exception as error:
             is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven

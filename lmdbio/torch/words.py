@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,9 +15,9 @@ _ORDER = (
     "it has an order of its own: shuffle=, or, for one that you make, DataLoader(Dataset(source), "
     "sampler=...)"
 )
-_NO_WORKERS = "it starts no processes"
+_BEGUN = "its processes begin as multiprocessing says (set_start_method), and stay"
 #: Words of a Loader's that an IterableDataset has not.
-_OF_LOADER = ("decode", "threads", "pin_memory", "cache", "assignment")
+_OF_LOADER = ("decode", "threads", "processes", "pin_memory", "cache", "assignment")
 #: Keywords of DataLoader that a Loader has no use for.
 _OF_DATALOADER = {
     "num_workers": _THREADS,
@@ -25,10 +25,9 @@ _OF_DATALOADER = {
     "batch_sampler": _ORDER,
     "prefetch_factor": "batches that wait to be asked for are ahead=2",
     "generator": "orders, and what transforms draw, follow from seed=",
-    "worker_init_fn": f"{_NO_WORKERS}: what a sample draws follows from seed=",
-    "multiprocessing_context": _NO_WORKERS,
-    "persistent_workers": f"{_NO_WORKERS}; its threads stay",
-    "timeout": _NO_WORKERS,
+    "multiprocessing_context": _BEGUN,
+    "persistent_workers": _BEGUN,
+    "timeout": "a worker that is stopped, or gone, is an error by itself",
     "in_order": "its batches come in order, always",
     "pin_memory_device": "write pin_memory=True",
     "dataset": "it is given the path, or Records, as its first argument",
@@ -51,13 +50,13 @@ def integer(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be an integer, not {value!r}") from None
 
 
-def refuse_foreign(name: str, options: Mapping[str, Any], own: object = None) -> None:
+def refuse_foreign(name: str, options: Iterable[str], own: type | None = None) -> None:
     """Raise TypeError for keywords that neither a class nor ``Records`` has.
 
     Args:
         name: the class that was called.
         options: keywords that it does not have itself.
-        own: its ``__init__``, whose keywords a misspelt one may be meant for; None: it has none.
+        own: class whose keywords a misspelt one may be meant for; None: it has none.
     """
     from lmdbio.records.records import Records
 
@@ -72,7 +71,7 @@ def refuse_foreign(name: str, options: Mapping[str, Any], own: object = None) ->
         if word in _OF_LOADER:
             raise TypeError(f"{name} has no {word}=: a Loader has")
         if own is not None:
-            known |= set(inspect.signature(own).parameters) - {"self", "options"}  # type: ignore[arg-type]
+            known |= set(inspect.signature(own).parameters) - {"options"}
         close = get_close_matches(word, known, 1)
         hint = f": did you mean {close[0]}=?" if close else f"; it has {', '.join(sorted(known))}"
         raise TypeError(f"{name} has no {word}={hint}")

@@ -33,7 +33,15 @@ from lmdbio.torch.samples import CalledOffError, add_note
 from lmdbio.torch.transfer import Segment, unpack
 from lmdbio.torch.worker_process import FLAG_BYTES, Order, Reply, Work, serve
 
-__all__ = ["END_SECONDS", "LOOK_SECONDS", "EndedError", "UnfitError", "Values", "Worker"]
+__all__ = [
+    "END_SECONDS",
+    "LOOK_SECONDS",
+    "EndedError",
+    "UnbegunError",
+    "UnfitError",
+    "Values",
+    "Worker",
+]
 
 #: Seconds between two looks at whether a batch is still wanted.
 LOOK_SECONDS = 0.05
@@ -51,6 +59,10 @@ DENSE = 0.8
 
 class EndedError(Error):
     """A worker process is no longer there."""
+
+
+class UnbegunError(Error):
+    """``worker_init_fn`` has raised an exception."""
 
 
 class UnfitError(Error):
@@ -219,6 +231,9 @@ class Worker:
         if reply.is_unsendable:
             said = reply.trace.strip().rpartition("\n")[2]
             raise UnfitError(f"a batch cannot be sent: {said}")
+        if not reply.is_begun:
+            said = reply.trace.strip().rpartition("\n")[2]
+            raise UnbegunError(f"worker_init_fn raised {said}") from self._failure(reply)
         if reply.is_error:
             raise self._failure(reply)
         if reply.segment is None:

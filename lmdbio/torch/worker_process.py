@@ -15,7 +15,8 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import starmap
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -99,6 +100,7 @@ class Reply:
         left_out: number of samples that were left out.
         is_error: an exception was raised, and ``trace`` says where.
         is_unsendable: it was the batch that could not be pickled.
+        is_begun: the worker has begun; False: ``Work.begin`` raised the exception.
     """
 
     pickled: bytes
@@ -110,6 +112,7 @@ class Reply:
     is_error: bool = False
     trace: str = ""
     is_unsendable: bool = False
+    is_begun: bool = True
 
 
 class _Segments:
@@ -176,12 +179,19 @@ class _Worker:
         self._connection.send(index)
         return str(self._connection.recv())
 
-    def run(self) -> None:
-        """Make batches until the loader's process asks for no more."""
+    def run(self, unbegun: Exception | None = None) -> None:
+        """Make batches until the loader's process asks for no more.
+
+        Args:
+            unbegun: exception with which each order is answered; None: it is done.
+        """
         while (order := self._connection.recv()) is not None:
             if order.size:
                 self._input = Segment(recv_handle(self._connection), order.size)
                 self._input.close_fd()
+            if unbegun is not None:
+                self._connection.send(replace(self._failure(unbegun, 0), is_begun=False))
+                continue
             self._segments.begin(order.freed, order.retired)
             before, is_made = self._maker.left_out, False
             try:
@@ -211,7 +221,7 @@ class _Worker:
             left_out=self._maker.left_out - before,
         )
 
-    def _failure(self, error: BaseException, before: int, *, is_unsendable: bool) -> Reply:
+    def _failure(self, error: BaseException, before: int, *, is_unsendable: bool = False) -> Reply:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         try:
             pickled = pickle.dumps(error)
@@ -273,12 +283,15 @@ def serve(
         id=number, num_workers=count, seed=torch.initial_seed() + number, dataset=None
     )
     _utils.worker._worker_info = info
+    unbegun = None
     try:
         if work.begin is not None:
             work.begin(number)
-        _Worker(connection, work).run()
-    except (EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):
-        pass  # the loader's process has closed this, or is gone
+    except Exception as error:
+        unbegun = error
+    # The loader's process may close this, or go.
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):
+        _Worker(connection, work).run(unbegun)
 
 
 def _end_with_parent() -> None:

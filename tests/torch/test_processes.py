@@ -339,6 +339,45 @@ def test_a_transform_that_ends_its_process_is_named(folder: Path) -> None:
     assert isinstance(error, Error) and "has ended with exit status 3" in str(error)
 
 
+def beginning(worker: int) -> None:
+    global began_with
+    info = torch.utils.data.get_worker_info()
+    assert info is not None and (info.id, info.num_workers) == (worker, 2)
+    began_with = worker
+
+
+began_with = -1
+
+
+def number_and_worker(data: Any) -> tuple[int, int]:
+    return number(data), began_with
+
+
+def test_each_worker_is_told_its_number_when_it_begins(folder: Path) -> None:
+    words: dict[str, Any] = {"transform": number_and_worker, "worker_init_fn": beginning}
+    with by_processes(folder, 4, **words) as loader:
+        assert loader.worker_init_fn is beginning
+        batches = [batch for _ in range(2) for batch in loader]
+    assert sorted(torch.cat([numbers for numbers, _ in batches]).tolist()) == sorted(
+        [*range(COUNT), *range(COUNT)]
+    )
+    assert {int(one) for _, workers in batches for one in workers} <= {0, 1}
+
+
+def test_a_worker_that_cannot_begin_says_why(folder: Path) -> None:
+    def failing(worker: int) -> None:
+        raise KeyError(f"no device {worker}")
+
+    with by_processes(folder, 4, transform=number, worker_init_fn=failing) as loader:
+        for _ in range(2):
+            with pytest.raises(
+                Error, match="worker_init_fn raised KeyError: 'no device"
+            ) as caught:
+                list(loader)
+            assert isinstance(caught.value.__cause__, KeyError)
+            assert "raised in worker process" in str(caught.value.__cause__.__notes__)
+
+
 def test_a_job_that_only_a_thread_can_do_is_done_there(folder: Path) -> None:
     def unsendable(data: Any) -> Any:
         return threading.Lock(), number(data)
