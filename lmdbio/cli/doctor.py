@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from lmdbio._core import Engine, read_meta
 from lmdbio.cli.doctor_facts import collect
+from lmdbio.cli.doctor_transform import Transform, transform_facts, values_of
 from lmdbio.cli.each_file import files_of, largest, local_paths_argument
 from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import sidecar_status
@@ -35,34 +37,49 @@ STYLES = {"good": "green", "note": "yellow", "problem": "bold red"}
 @local_paths_argument
 @db_option
 @provenance_option
+@click.option(
+    "--transform",
+    type=Transform(),
+    metavar="FILE.py:NAME",
+    help="Import this function of a value (or MODULE:NAME), and time it on some records.",
+)
 @json_option
 def doctor(
-    paths: tuple[Path, ...], name: bytes | None, sidecar: Path | None, as_json: bool
+    paths: tuple[Path, ...],
+    name: bytes | None,
+    sidecar: Path | None,
+    transform: tuple[str, Callable[[bytes], Any]] | None,
+    as_json: bool,
 ) -> None:
     """Tell what limits PATH on this machine, and which command to type next.
 
     Looks at the file (whole, free pages, sizes of records, their order on disk), its provenance
     file, the storage, page cache and locks, and at memory, /dev/shm, limits, processors and MPI.
     Each finding is good, a note, or a problem. It reads some records and measures nothing, which
-    takes a second, however large the file is; lmdbio bench measures. Of several files (PATHs, a
-    folder or a quoted pattern of them) it looks into the largest, and at the provenance files of
-    all.
+    takes a second, however large the file is; lmdbio bench measures. With --transform it also
+    times that function, and says whether it holds Python's lock, so that threads gain nothing. Of
+    several files (PATHs, a folder or a quoted pattern of them) it looks into the largest, and at
+    the provenance files of all.
 
     \b
     Examples:
         lmdbio doctor train_lmdb
         lmdbio doctor scenes.mdb --db depth
+        lmdbio doctor train_lmdb --transform train.py:decode
         lmdbio doctor train_lmdb --json | jq -r '.findings[] | select(.severity == "problem").text'
         $(lmdbio doctor train_lmdb --json | jq -r .command)
     """
     files = list(map(Path, files_of(paths)))
     path = Path(largest(files)) if len(files) > 1 else paths[0]
 
-    def look() -> tuple[Facts, str]:
+    def look() -> tuple[Facts, str, list[bytes]]:
         with glancing(path, name) as glance:
-            return collect(glance, path, sidecar), glance.path
+            values = [] if transform is None else values_of(glance)
+            return collect(glance, path, sidecar), glance.path, values
 
-    facts, data = settled(str(path), look)
+    facts, data, values = settled(str(path), look)
+    if transform is not None:
+        facts = replace(facts, transform=transform_facts(*transform, values))
     if len(files) > 1:
         facts = with_others(facts, files, sidecar)
         data = f"{data}, the largest of {len(files):,} files"

@@ -19,6 +19,7 @@ __all__ = [
     "MpiFacts",
     "ProvenanceFacts",
     "SampleFacts",
+    "TransformFacts",
     "TunedFacts",
 ]
 
@@ -179,6 +180,26 @@ class TunedFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TransformFacts:
+    """A transform that the user named, timed on some records.
+
+    Attributes:
+        name: name that the user gave it; "": none was named.
+        seconds: time of a call by one thread; None: there are no records.
+        gain: calls a second by two threads at the same time, as a multiple of those by one; None:
+            there is one processor.
+        free_gain: the same of a function that is known to let go of Python's lock.
+        error: exception that it raised, in words; "": none.
+    """
+
+    name: str = ""
+    seconds: float | None = None
+    gain: float | None = None
+    free_gain: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All of them.
 
@@ -201,3 +222,4 @@ class Facts:
     mpi: MpiFacts = field(default_factory=MpiFacts)
     provenance: ProvenanceFacts = field(default_factory=ProvenanceFacts)
     tuned: TunedFacts = field(default_factory=TunedFacts)
+    transform: TransformFacts = field(default_factory=TransformFacts)

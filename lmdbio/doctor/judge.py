@@ -27,7 +27,13 @@ from lmdbio.doctor.data_rules import (
 )
 from lmdbio.doctor.facts import Facts
 from lmdbio.doctor.finding import Finding, size_text
-from lmdbio.doctor.machine_rules import judge_limits, judge_memory, judge_mpi, judge_processors
+from lmdbio.doctor.machine_rules import (
+    judge_limits,
+    judge_memory,
+    judge_mpi,
+    judge_processors,
+    judge_transform,
+)
 from lmdbio.doctor.storage_rules import (
     is_cached,
     judge_cache,
@@ -74,6 +80,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     judge_limits,
     judge_locks,
     judge_mpi,
+    judge_transform,
 )
 
 

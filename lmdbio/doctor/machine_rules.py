@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from lmdbio.doctor.facts import Facts
 from lmdbio.doctor.finding import Finding, size_text
 
-__all__ = ["judge_memory", "judge_processors", "judge_limits", "judge_mpi"]
+__all__ = ["judge_memory", "judge_processors", "judge_limits", "judge_mpi", "judge_transform"]
 
 #: A data set of many files needs a descriptor for each.
 OPEN_FILES_FEW = 1024
 #: Docker gives containers so much of /dev/shm unless told otherwise.
 SHM_BYTES_FEW = 64 << 20
+#: Two threads that make so many times as many samples as one: less, and the transform holds
+#: Python's lock; more, and it lets go of it.
+LOCKED_GAIN, FREE_GAIN = 1.3, 1.6
 
 
 def judge_memory(facts: Facts) -> Iterator[Finding]:
@@ -128,3 +131,45 @@ def judge_mpi(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding("MPI", "good", "mpi4py is not installed: one process does all.")
+
+
+def judge_transform(facts: Facts) -> Iterator[Finding]:
+    """Judge the transform that the user named, if any."""
+    transform = facts.transform
+    if not transform.name:
+        return
+    if transform.error:
+        text = f"{transform.name} raised {transform.error}."
+        yield Finding("transform", "problem", text)
+        return
+    if transform.seconds is None:
+        yield Finding("transform", "note", f"{transform.name}: there is no record to try it on.")
+        return
+    takes = f"{transform.name} takes {1e6 * transform.seconds:,.0f} us a record"
+    if transform.gain is None:
+        yield Finding("transform", "good", f"{takes}; one processor makes one at a time.")
+        return
+    gives = f"two threads give {transform.gain:.2f} times as many samples as one"
+    if transform.gain >= FREE_GAIN:
+        yield Finding(
+            "transform",
+            "good",
+            f"{takes}, and lets go of Python's lock ({gives}): threads of a Loader suit it.",
+        )
+        return
+    if (transform.free_gain or 0.0) < FREE_GAIN:
+        yield Finding(
+            "transform",
+            "note",
+            f"{takes}; whether it holds Python's lock cannot be told while the machine is busy "
+            f"({gives}, and {transform.free_gain or 0.0:.2f} where nothing holds it).",
+        )
+        return
+    part = "" if transform.gain < LOCKED_GAIN else " for a part of that"
+    yield Finding(
+        "transform",
+        "note",
+        f"{takes}, and holds Python's lock{part} ({gives}): threads hold each other up, and the "
+        "training's step. A Loader turns to processes by itself, unless processes=0 or threads= "
+        "forbid it; where values are arrays or images, decode= makes whole batches without it.",
+    )

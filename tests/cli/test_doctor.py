@@ -18,7 +18,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio.cli import doctor_facts
+from lmdbio.cli import doctor_facts, doctor_transform
 from lmdbio.machine.storage import Storage
 from tests.cli.test_cli import answer, call, process
 from tests.support import ROOT, databases
@@ -228,3 +228,81 @@ def test_the_example_with_jq_prints_the_command(data: Path) -> None:
     )
     assert done.stdout.startswith("lmdbio ")
     assert json.loads(call("doctor", data, "--json").stdout)["data"]
+
+
+# --- a transform ---------------------------------------------------------------------------
+
+TRANSFORMS = """
+import dataclasses
+
+@dataclasses.dataclass
+class Sample:
+    size: int
+
+    @staticmethod
+    def of(value):
+        return Sample(len(value))
+
+def failing(value):
+    raise KeyError(value[:1])
+
+number = 7
+if __name__ == "__main__":
+    raise SystemExit(9)
+"""
+
+
+@pytest.fixture
+def transforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(doctor_transform, "SECONDS", 1e-3)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    path = tmp_path / "my_transforms.py"
+    path.write_text(TRANSFORMS)
+    return path
+
+
+def test_a_transform_is_timed_on_records_of_the_file(data: Path, transforms: Path) -> None:
+    facts = answer("doctor", data, "--transform", f"{transforms}:Sample.of")["facts"]["transform"]
+    assert facts["name"].endswith("my_transforms.py:Sample.of") and not facts["error"]
+    assert 0 < facts["seconds"] < 1
+    if len(os.sched_getaffinity(0)) > 1:
+        assert facts["gain"] > 0 and facts["free_gain"] > 0
+    assert not answer("doctor", data)["facts"]["transform"]["name"]
+
+
+def test_a_transform_may_be_a_modules(
+    data: Path, transforms: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(transforms.parent)
+    sys.modules.pop("my_transforms", None)
+    facts = answer("doctor", data, "--transform", "my_transforms:Sample.of")["facts"]["transform"]
+    assert facts["seconds"] > 0
+
+
+def test_a_transform_that_raises_is_a_problem(data: Path, transforms: Path) -> None:
+    found = answer("doctor", data, "--transform", f"{transforms}:failing")["findings"]
+    assert found[0]["topic"] == "transform" and "raised KeyError" in found[0]["text"]
+
+
+def test_a_transform_of_an_empty_file_cannot_be_tried(transforms: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "empty", [])
+    done = call("doctor", path, "--transform", f"{transforms}:Sample.of")
+    assert done.exit_code == 0 and "there is no record to try it on" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("{}", "is not FILE.py:NAME or MODULE:NAME"),
+        ("{}:", "is not FILE.py:NAME or MODULE:NAME"),
+        ("{}:nothing", "AttributeError"),
+        ("{}:number", "is no function"),
+        ("no_such_module:f", "ModuleNotFoundError"),
+        ("/no/such/file.py:f", "there is no file /no/such/file.py"),
+    ],
+)
+def test_a_transform_that_is_not_there_is_a_wrong_use(
+    data: Path, transforms: Path, given: str, why: str
+) -> None:
+    done = call("doctor", data, "--transform", given.format(transforms))
+    assert done.exit_code == 2 and why in done.stderr

@@ -71,7 +71,14 @@ def test_a_healthy_data_set_has_good_findings_alone() -> None:
 CROWDED = replace(
     changed("sample", ascending=0.5), memory=replace(HEALTHY.memory, cached_bytes_max=GIB)
 )
+
+
 #: facts, topic, severity, words of the finding.
+def named(**values: Any) -> Facts:
+    """Return healthy facts with those of a transform."""
+    return changed("transform", name="t.py:f", **values)
+
+
 CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("data", file_bytes=9 * GIB), "file", "problem", "It ends 1.0 GiB before"),
     (changed("data", named=["a", "b"], holds_named_only=True), "file", "note", "a, b (--db NAME)"),
@@ -121,6 +128,13 @@ CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("mpi", ranks=4), "MPI", "good", "One of 4 ranks"),
     (changed("mpi", launcher=""), "MPI", "note", "no mpiexec"),
     (changed("mpi", mpi4py=""), "MPI", "good", "one process does all"),
+    (named(error="KeyError: 'x'"), "transform", "problem", "t.py:f raised KeyError: 'x'"),
+    (named(), "transform", "note", "t.py:f: there is no record"),
+    (named(seconds=2e-4), "transform", "good", "takes 200 us a record; one processor"),
+    (named(seconds=2e-4, gain=1.9, free_gain=2.0), "transform", "good", "lets go of Python's"),
+    (named(seconds=2e-4, gain=1.0, free_gain=2.0), "transform", "note", "Python's lock (two"),
+    (named(seconds=2e-4, gain=1.4, free_gain=2.0), "transform", "note", "for a part of that (two"),
+    (named(seconds=2e-4, gain=1.0, free_gain=1.1), "transform", "note", "cannot be told while"),
 )  # fmt: skip
 
 
@@ -221,7 +235,7 @@ ANY = st.builds(
     **{
         name: part(getattr(kinds, f"{name.capitalize()}Facts".replace("Locks", "Lock").replace(
             "Limits", "Limit")))
-        for name in ("locks", "limits", "memory", "mpi", "provenance", "tuned")
+        for name in ("locks", "limits", "memory", "mpi", "provenance", "tuned", "transform")
     },
 )  # fmt: skip
 
