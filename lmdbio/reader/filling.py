@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.cache import PAGE_BYTES, DiskTier
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter
-from lmdbio.reader.disk_tier import PAGE_BYTES, STUCK_SECONDS, DiskTier, Settled
-from lmdbio.reader.flight import Awaited
+from lmdbio.reader.flight import Awaited, Settled
 from lmdbio.reader.grain_states import ABSENT, COMING, LOST, PRESENT, GrainStates
 from lmdbio.reader.grain_writes import GrainWrites
 from lmdbio.reader.guarded import GuardedReads
@@ -138,25 +138,19 @@ class Filling:
     ) -> None:
         self._source, self._counter, self._disk = source, counter, disk
         self._memory, self._limit = store.memory, store.limit
-        self._size, self._begins = store.grain_bytes, store.begins
+        self._size, self._begins, self._pages = store.grain_bytes, store.begins, store.pages
         self._request_bytes_max = max(request_bytes_max, self._size)
         self.states = GrainStates(store)
         self._wanted_soon: deque[I64] = deque()  # in memory, which are not read yet
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
-        self._writes = None if disk is None else GrainWrites(store, disk, self._pages)
+        self._writes = None if disk is None else GrainWrites(disk, store.pages)
         self._copies: deque[I64] = deque()  # of memory, for the next job
         self._buffers = Buffers()
         self._swept = 0
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
         self._stepped_s = monotonic()
-
-    def _pages(self, grain: int, count: int = 1) -> tuple[int, int]:
-        """Return the first page of a grain, and how many it has, with those behind it."""
-        begin, last = int(self._begins[grain]), int(self._begins[grain + count - 1])
-        end = min(last + self._size, self._limit)
-        return begin // PAGE_BYTES, -(-(end - begin) // PAGE_BYTES)
 
     # --- what there is
 
@@ -187,7 +181,10 @@ class Filling:
         if self._disk is None or (load is not None and load.reads is not None):
             return False
         under_way = load or self._writes
-        if not under_way or monotonic() < max(under_way.begun_s, self._stepped_s) + STUCK_SECONDS:
+        if not under_way:
+            return False
+        moved_s = max(under_way.begun_s, self._stepped_s)
+        if monotonic() < moved_s + self._disk.limits.stuck_s:
             return False
         self._disk.note_stuck()
         return True
@@ -262,9 +259,9 @@ class Filling:
             ticket: _core.Ticket | None = None
             if is_there and self._disk is not None:
                 try:
-                    ticket = self._disk.read_grains(reads, self._memory)
+                    ticket = self._disk.read_pages(reads, self._memory)
                 except (OSError, Error) as error:
-                    self._disk.end(error)
+                    self._disk.note_failure(error)
             if ticket is not None:
                 self._loads.append(Load(some, address, self._memory, None, ticket))
             else:
@@ -342,7 +339,8 @@ class Filling:
         if load.memory is self._memory:
             self._take_in(load.grains)
         elif self._writes is not None:
-            self._writes.start(load.grains, load.memory, load.address)
+            addresses = load.address + np.arange(len(load.grains)) * self._size
+            self._writes.start(load.grains, load.memory, addresses, is_buffer=True)
         return True
 
     def _land_from_disk(self, load: Load) -> bool:
@@ -357,12 +355,12 @@ class Filling:
         load.close()
         self._step(0)
         if why:
-            self._disk.end(why)
+            self._disk.note_failure(why)
         is_right = np.zeros(len(load.grains), np.bool_)
         for i, grain in enumerate(load.grains.tolist()):
             if not self._disk.is_over:
                 address = self._memory.address + grain * self._size
-                is_right[i] = self._disk.is_right(address, *self._pages(grain))
+                is_right[i] = self._disk.is_right(address, *self._pages.under(grain))
         wrong = load.grains[~is_right]
         self.states.note_disk(wrong, LOST if self._disk.is_over else ABSENT)
         self.states.note_memory(wrong, ABSENT)
@@ -387,8 +385,7 @@ class Filling:
             self.states.note_disk(grains, LOST)
             return
         self.states.note_disk(grains, COMING)
-        address = self._memory.address + int(grains[0]) * self._size
-        self._writes.start(grains, self._memory, address)
+        self._writes.start(grains, self._memory, self._memory.address + grains * self._size)
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arrival", "Awaited", "Flight"]
+from lmdbio import _core
+from lmdbio.errors import Error
+
+__all__ = ["Arrival", "Awaited", "Flight", "Settled"]
 
 
 class Awaited(Protocol):
@@ -15,6 +18,25 @@ class Awaited(Protocol):
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether it has, after ``timeout_ms`` at most."""
+
+
+class Settled(NamedTuple):
+    """Reads from a disk as something to wait for: they have arrived, or have failed.
+
+    A failure concerns nobody that waits: the data file has the rows.
+
+    Attributes:
+        ticket: ticket of the reads.
+    """
+
+    ticket: _core.Ticket
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether they have ended, after ``timeout_ms`` at most."""
+        try:
+            return self.ticket.poll(timeout_ms)
+        except (OSError, Error):
+            return True
 
 
 class Arrival(Protocol):

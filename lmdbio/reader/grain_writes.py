@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
@@ -12,23 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.reader.disk_tier import DiskTier, DiskWrite
-from lmdbio.reader.home_store import HomeStore
+from lmdbio.cache import DiskTier, GrainPages, PageWrite
 
 __all__ = ["GrainWrites", "Written"]
 
 I64 = npt.NDArray[np.int64]
-#: First page of a grain and those behind it, and how many there are: of a number and a count.
-Pages = Callable[[int, int], tuple[int, int]]
 
 
 class Written(NamedTuple):
     """Grains whose write has ended.
 
     Attributes:
-        grains: by their places in the home.
+        grains: their places in the home.
         is_there: the disk has them.
-        seconds: that it took.
+        seconds: time that it took.
         buffer: which nothing is on its way through any more; None: they have a place in memory.
     """
 
@@ -43,7 +40,7 @@ class _Write:
     """A run of grains."""
 
     grains: I64
-    write: DiskWrite
+    write: PageWrite
     buffer: _core.Memory | None
     begun_s: float
 
@@ -52,13 +49,11 @@ class GrainWrites:
     """Writes grains of one home.
 
     Args:
-        store: of the home.
-        disk: borrowed.
-        pages: of grains.
+        disk: tier that takes them; borrowed.
+        pages: pages of the home's grains.
     """
 
-    def __init__(self, store: HomeStore, disk: DiskTier, pages: Pages) -> None:
-        self._home, self._begins, self._size = store.memory, store.begins, store.grain_bytes
+    def __init__(self, disk: DiskTier, pages: GrainPages) -> None:
         self._disk, self._pages = disk, pages
         self._writes: deque[_Write] = deque()
 
@@ -71,28 +66,27 @@ class GrainWrites:
         return self._writes[0].begun_s
 
     @property
-    def awaited(self) -> DiskWrite:
+    def awaited(self) -> PageWrite:
         """The oldest one."""
         return self._writes[0].write
 
-    def start(self, grains: I64, memory: _core.Memory, address: int) -> None:
+    def start(
+        self, grains: I64, memory: _core.Memory, addresses: I64, *, is_buffer: bool = False
+    ) -> None:
         """Start to write grains, each run of neighbours in the file and in memory for itself.
 
         Args:
-            memory: of the home, or a buffer.
-            address: of the first grain; of another one as it lies from that.
+            grains: their places in the home, ascending.
+            memory: held until they are written.
+            addresses: where each lies there.
+            is_buffer: the memory is a buffer, which is free then.
         """
-        # In the home's memory grains lie by their places, in a buffer one behind the other.
-        order = grains - grains[0] if memory is self._home else np.arange(len(grains))
-        is_new = (np.diff(self._begins[grains]) != self._size) | (np.diff(order) != 1)
-        parts = np.split(np.arange(len(grains)), np.flatnonzero(is_new) + 1)
-        for part in parts:
-            page, count = self._pages(int(grains[part[0]]), len(part))
-            at = address + int(order[part[0]]) * self._size
-            write = self._disk.write(memory, at, page, count)
-            is_last = part is parts[-1] and memory is not self._home
-            buffer = memory if is_last else None
-            self._writes.append(_Write(grains[part], write, buffer, monotonic()))
+        runs = self._pages.runs(grains, addresses)
+        for run in runs:
+            pages = self._pages.under(int(grains[run[0]]), len(run))
+            write = self._disk.write(memory, int(addresses[run[0]]), *pages)
+            buffer = memory if is_buffer and run is runs[-1] else None
+            self._writes.append(_Write(grains[run], write, buffer, monotonic()))
 
     def ended(self) -> Iterator[Written]:
         """Yield those that have ended."""
@@ -100,8 +94,7 @@ class GrainWrites:
             one = self._writes.popleft()
             if self._writes:  # which has begun now
                 self._writes[0].begun_s = monotonic()
-            is_there = self._disk.note(one.write)
-            yield Written(one.grains, is_there, one.write.seconds, one.buffer)
+            yield Written(one.grains, one.write.has_written, one.write.seconds, one.buffer)
 
     def close(self) -> None:
         """Give them up."""

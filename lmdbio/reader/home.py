@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
+from lmdbio.cache import DiskTier
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.disk_tier import DiskTier, Settled
 from lmdbio.reader.filling import Filling
-from lmdbio.reader.flight import Awaited
+from lmdbio.reader.flight import Awaited, Settled
 from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
@@ -100,7 +100,9 @@ class Home(KeptHoldings[Span]):
         homes = store.sources.homes
         self._grains, self._kept = homes.grains, homes.kept(store.root)
         self._memory_bytes = len(store.tiers.memory) * self._grains.size
-        self._disk = None if store.file is None else DiskTier(store.file, store.sums)
+        self._disk = (
+            None if store.file is None else DiskTier(store.file, store.sums, is_direct=True)
+        )
         self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
         self._states, self._waits = self._filling.states, store.waits
         self._options, self._ring = options, Stage(stage_bytes_max)

@@ -6,12 +6,13 @@ homes, room of this root -> tiers -> memory is taken, pages of the cache file ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache import CacheFile
+from lmdbio.cache import CacheFile, GrainPages
 from lmdbio.planning.homes import HomeSources, Room, Tiers
 
 __all__ = ["HomeStore"]
@@ -19,10 +20,8 @@ __all__ = ["HomeStore"]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
-PAGE_BYTES = _core.CHECKED_PAGE_BYTES
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HomeStore:
     """The memory and the cache file that a root keeps its home in.
 
@@ -69,7 +68,7 @@ class HomeStore:
         made = cls(sources, root, tiers, memory, file, np.empty(0, np.uint32), waits, spares)
         if file is None:
             return made
-        return replace(made, sums=file.keep(*made._pages()))
+        return replace(made, sums=file.keep(*made.pages.span(tiers.disk.start)))
 
     def warm(self, is_warm: bool) -> HomeStore:
         """Return the same store, whose sources say whether all of it is there beforehand."""
@@ -102,27 +101,19 @@ class HomeStore:
         """Whether some grains have no place in memory."""
         return len(self.begins) > len(self.tiers.memory)
 
-    def _pages(self) -> tuple[int, int]:
-        """Return the pages that the cache file is to keep: the first, and the end of the last."""
-        begins = self.begins[self.tiers.disk.start :]
-        if not len(begins):
-            return 0, 0
-        first = int(begins[0]) // PAGE_BYTES
-        end = min(int(begins[-1]) + self.grain_bytes, self.limit)
-        return first, max(first, -(-end // PAGE_BYTES))
+    @cached_property
+    def pages(self) -> GrainPages:
+        """The pages of the data file that the grains lie on."""
+        return GrainPages(self.begins, self.grain_bytes, self.limit)
 
     @property
     def left(self) -> I64:
         """The grains that an earlier job has left on the disk, by their places in the home."""
-        grains = np.arange(self.tiers.disk.start, len(self.begins))
-        begins = self.begins[grains]
-        grains, begins = grains[begins < self.limit], begins[begins < self.limit]
-        if self.file is None or not len(grains):
-            return grains[:0]
-        ends = np.minimum(begins + self.grain_bytes, self.limit)
-        first, there = self._pages()[0], np.concatenate(([0], np.cumsum(self.sums != 0)))
-        low, high = begins // PAGE_BYTES - first, -(-ends // PAGE_BYTES) - first
-        return np.asarray(grains[there[high] - there[low] == high - low], np.int64)
+        start = self.tiers.disk.start
+        if self.file is None:
+            return np.empty(0, np.int64)
+        is_there = self.pages.present(self.sums, start) & (self.begins[start:] < self.limit)
+        return np.asarray(start + np.flatnonzero(is_there), np.int64)
 
     @property
     def is_full(self) -> bool:

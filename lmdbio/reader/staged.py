@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.cache import DiskTier, RowReads
 from lmdbio.errors import Error
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.disk_tier import STUCK_SECONDS, DiskReads, DiskTier
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import FileRows
 from lmdbio.reader.stage import Region, Stage
@@ -57,13 +57,13 @@ class StagedRows:
         self._records, self._extents = records, extents
         self.addresses, self.lost = np.zeros(len(records), np.uint64), lost.copy()
         self.damaged: U64 = np.empty(0, np.uint64)
-        self._reads: DiskReads | None = None
+        self._reads: RowReads | None = None
         self._file_rows: FileRows | None = None
         self._memory: _core.Memory | None = None  # of rows from the data file
         self._region: Region | None = None  # of the others
         self._stage = stage
         self._begun_s = monotonic()
-        if disk.is_over or disk.is_stuck:
+        if disk.is_away:
             self.lost[:] = True
         if not self.lost.all():
             self._begin()
@@ -71,17 +71,23 @@ class StagedRows:
 
     def _begin(self) -> None:
         there = ~self.lost
+        extents = self._extents[there]
+        plan = self._disk.plan(extents, self._disk.room_for(extents))
+        region = self._stage.take(plan.totals.buffer_bytes)
+        if region is None:
+            raise MemoryError(f"{self._disk.path}: rows need more memory than was to be there")
         try:
-            self._reads = self._disk.read(self._extents[there], self._stage)
+            self._reads = self._disk.read(plan, region.address, region.memory)
         except (OSError, Error) as error:
+            self._stage.give_back(region)
             self._give_up(error)
             return
-        self._region = self._reads.region
+        self._region = region
         self.addresses[there] = self._reads.addresses
 
     def _give_up(self, why: object) -> None:
         """Read all rows from the data file."""
-        self._disk.end(why)
+        self._disk.note_failure(why)
         self.lost[:] = True
 
     @property
@@ -108,7 +114,7 @@ class StagedRows:
         self._is_waiting_for_file = False
         return True
 
-    def _take(self, reads: DiskReads) -> bool:
+    def _take(self, reads: RowReads) -> bool:
         """Look whether rows from the disk have arrived, and are as they were written."""
         try:
             if not reads.ticket.poll():
@@ -125,9 +131,9 @@ class StagedRows:
         self._is_waiting_for_file = bool(self.lost.any())
         return True
 
-    def _is_stuck(self, reads: DiskReads) -> bool:
+    def _is_stuck(self, reads: RowReads) -> bool:
         """Return whether reads from the disk take too long; then the data file serves."""
-        if monotonic() < self._begun_s + STUCK_SECONDS:
+        if monotonic() < self._begun_s + self._disk.limits.stuck_s:
             return False
         self._disk.abandon(reads)
         self._stage.leave()

@@ -336,7 +336,7 @@ class FileCache:
     def share(self, processes: int) -> None:
         """Take a part of the budget alone, where several processes read the file alike.
 
-        What a parent has brought to its memory before it forked, its children share already.
+        Children share already the copy that a parent made before it forked.
 
         Args:
             processes: number of processes.

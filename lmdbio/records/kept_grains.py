@@ -175,7 +175,9 @@ class KeptGrains:
 
     def covered(self, extents: _core.Extents) -> Flags | None:
         """Return which records can be had from here, empty ones included; None: all."""
-        return self._slots.covered(extents, is_away=self.disk is not None and self.disk.is_away)
+        return self._slots.covered(
+            extents, is_away=self.disk is not None and self.disk.tier.is_away
+        )
 
     def apart(self, extents: _core.Extents) -> Flags | None:
         """Return which records that are covered lie on the disk; None: none of this part do."""
@@ -198,7 +200,7 @@ class KeptGrains:
         self._counter.waited(begun)
         places, wrong = np.zeros(len(extents), np.uint64), ~there
         places[there], wrong[there] = rows.places, rows.wrong
-        if rows.wrong.any() and not self.disk.is_away:
+        if rows.wrong.any() and not self.disk.tier.is_away:
             self._loads.note_damage(slots.under(extents[there][rows.wrong]))
         return DiskRows(rows.memory, places, wrong)
 

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.cache import NoAnswerError
 from lmdbio.errors import Error
-from lmdbio.records.kept_disk import KeptDisk, NoAnswerError
+from lmdbio.records.kept_disk import KeptDisk
 from lmdbio.records.kept_slots import ABSENT, LOST, PRESENT, KeptSlots
 from lmdbio.system import fork
 from lmdbio.system.log import WARNING, tell
@@ -140,7 +141,7 @@ class GrainLoads:
 
     @property
     def _is_away(self) -> bool:
-        return self._disk is not None and self._disk.is_away
+        return self._disk is not None and self._disk.tier.is_away
 
     def note_damage(self, slots: Flags) -> None:
         """Note that grains on the disk are to be read from the data file again."""
@@ -333,7 +334,7 @@ class GrainLoads:
             return
         except (OSError, Error) as error:
             self._check_open()
-            self._disk.end(error)
+            self._disk.tier.note_failure(error)
         self._counter.waited(begun)
         load.ticket = None
         with self._lock:
@@ -347,7 +348,7 @@ class GrainLoads:
         there = self._disk.write(self._disk_grains(slots), addresses, memory)
         with self._lock:
             self._slots.mark(slots[there], PRESENT)
-            if self._disk.is_full:
+            if self._disk.tier.is_full:
                 self._slots.mark(self._slots.disk & (self._slots.states == ABSENT), LOST)
 
     def _settle(self, load: _Load, state: int | None) -> None:

@@ -309,7 +309,7 @@ class Routes:
     def engine_counts(self) -> Stats:
         """Return what all engines counted so far; also after ``close``."""
         pages, ahead = self.source.counts(), self.file_cache.counts()
-        disk = None if self.kept is None else self.kept.disk
+        tier = None if self.kept is None or self.kept.disk is None else self.kept.disk.tier
         return replace(
             Stats.of(self.engine.counts() + self.direct_path.counts()),
             page_requests=pages.requests,
@@ -317,8 +317,8 @@ class Routes:
             ahead_requests=ahead.requests,
             ahead_bytes=ahead.bytes,
             cache_bytes=0 if self.kept is None else self.kept.memory_bytes,
-            cache_disk_bytes=0 if disk is None else disk.kept_bytes,
-            damaged_pages=0 if disk is None else disk.damaged_pages,
+            cache_disk_bytes=0 if tier is None else tier.kept_bytes,
+            damaged_pages=0 if tier is None else tier.damaged_pages,
         )
 
     def close(self) -> None:

@@ -21,11 +21,11 @@ import lmdb
 import pytest
 
 from lmdbio import Cache, Mode
-from lmdbio.cache import CacheFile, clear, find, verify
+from lmdbio.cache import CacheFile, DiskTier, clear, disk_tier, find, verify
+from lmdbio.cache.disk_tier import DiskLimits
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.planning import homes
-from lmdbio.reader import filling, staged
-from lmdbio.reader.disk_tier import DiskTier
+from lmdbio.reader import filling
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -341,8 +341,7 @@ class StuckReads:
 
 @pytest.fixture
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (filling, staged):
-        monkeypatch.setattr(module, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(stuck_s=0.2))
 
 
 @pytest.mark.usefixtures("_little_patience")

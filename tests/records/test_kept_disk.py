@@ -28,11 +28,12 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
-from lmdbio.cache import claim, find, state_of, verify
+from lmdbio.cache import claim, disk_tier, find, state_of, verify
+from lmdbio.cache.disk_tier import DiskLimits
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
-from lmdbio.records import kept_disk, kept_loads
+from lmdbio.records import kept_loads
 from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
@@ -391,7 +392,7 @@ def test_a_disk_that_goes_on_to_damage_pages_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(kept_disk, "DAMAGED_MAX", 30)
+    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(damaged_max=30))
     job(path, folder, memory)
     flip_pages(path, find(folder)[0].path, 60)
     stats = job(path, folder, memory)
@@ -603,7 +604,7 @@ def test_a_disk_without_room_to_note_the_part_is_done_without(
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(kept_disk, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(stuck_s=0.2))
     yield
 
 
@@ -669,14 +670,14 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
     assert kept.disk is not None
     hanging = HangingTicket()
     for name in ("submit", "submit_plan"):
-        monkeypatch.setattr(kept.disk._engine, name, lambda *_, **__: hanging)
+        monkeypatch.setattr(kept.disk.tier._engine, name, lambda *_, **__: hanging)
     begun = time.monotonic()
     with records:
         for _ in range(2):
             read(records, EVERY)
         assert records.stats().file_records > 0
         monkeypatch.undo()
-        monkeypatch.setattr(kept_disk, "RETRY_SECONDS", 0.0)
+        monkeypatch.setattr(kept.disk.tier, "_stuck_s", -DiskLimits().retry_s_max)
         before = records.stats()
         read(records, EVERY)
         assert records.stats().disk_records > before.disk_records, "it is asked again"
@@ -690,14 +691,14 @@ def test_a_disk_that_comes_and_goes_changes_nothing(path: Path, folder: Path, me
         records, kept = opened(path, folder, memory, 60 * GRAIN)
         with records:
             assert kept.disk is not None
-            away, here = time.monotonic() + 60, -kept_disk.RETRY_SECONDS
-            kept.disk._stuck_s = away if is_away_first else here
+            away, here = time.monotonic() + 60, -DiskLimits().retry_s
+            kept.disk.tier._stuck_s = away if is_away_first else here
             begun = records.begin_values(np.arange(COUNT)), records.begin(EVERY)
-            kept.disk._stuck_s = here if is_away_first else away
+            kept.disk.tier._stuck_s = here if is_away_first else away
             assert list(begun[0].values()) == VALUES
             assert [bytes(one) for one in begun[1].values()] == VALUES
             assert records.stats().file_records > 0
-            kept.disk._stuck_s = here
+            kept.disk.tier._stuck_s = here
             read(records, EVERY)
 
 
@@ -715,7 +716,7 @@ def test_reads_that_fail_give_the_disk_up(
         with records:
             read(records, EVERY[:30])
             for name in ("submit", "submit_plan"):
-                monkeypatch.setattr(kept.disk._engine, name, fail)
+                monkeypatch.setattr(kept.disk.tier._engine, name, fail)
             for _ in range(2):
                 read(records, EVERY)
             assert records.stats().file_records > 0
