@@ -13,7 +13,7 @@ import lmdb
 import numpy as np
 
 from lmdbio.bench.readers import Check, Consume, Lap, Totals, by_cursor, opened
-from lmdbio.locate.survey import open_database
+from lmdbio.locate.open_files import open_database
 
 __all__ = ["Shards"]
 
@@ -32,7 +32,7 @@ class Shards:
     def __init__(self, path: str, db: str = "") -> None:
         with open_database(path, db=db or None) as found:
             self.files = list(found.paths)
-            counts = [found.count] if found.survey is None else found.survey.counts
+            counts = [found.count] if found.file_set is None else found.file_set.counts
         self._firsts = [0, *np.cumsum(counts).tolist()]
         self._db = db
 

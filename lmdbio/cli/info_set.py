@@ -28,7 +28,7 @@ from lmdbio.cli.file_facts import cut_reason, judging, list_databases, sidecar_s
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size
 from lmdbio.inside.keytext import show_key
 from lmdbio.locate.open_database import settled
-from lmdbio.locate.survey import open_database
+from lmdbio.locate.open_files import open_database
 from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words

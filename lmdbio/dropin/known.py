@@ -14,7 +14,7 @@ import time
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage, tuned_folder
 from lmdbio.machine.budget import ENVIRONMENT, budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
 from lmdbio.machine.overrides import VARIABLES, Overrides
@@ -31,7 +31,7 @@ CHOICES_MAX, FILES_MAX = 16, 256
 #: Meta pages of a file that are remembered, bytes: with pages above 8 KiB they are not.
 META_BYTES_MAX = 16 << 10
 #: Variables of the environment that a choice depends on.
-_ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *tuned.FOLDERS))
+_ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *tuned_folder.FOLDERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
         ValueError: a variable of the environment makes no sense.
     """
     device = engine.device
-    question = device, overrides, tuned.changes(), variables.texts(_ASKED)
+    question = device, overrides, tuned_folder.changes(), variables.texts(_ASKED)
     found, now = _readings.get(question), time.monotonic()
     if found is not None and now - found[0] < RECENT_SECONDS:
         return found[1]

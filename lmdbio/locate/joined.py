@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
+from lmdbio.locate.file_set import FileSet
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.survey import Survey
 from lmdbio.locate.touched import touching
 from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
@@ -56,14 +56,14 @@ def join_indexes(
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
         IncompatibleError: the samples of one are of another layout than those of another.
     """
-    found, tables = Survey(paths), []
+    found, tables = FileSet(paths), []
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
     for index, table in _opened(paths, partial(_located, open_index), beside):
         with index:
             layouts.add(index)
-            table["offset"] += np.uint64(found.add(index, index.count))
+            table["offset"] += np.uint64(found.add(index.pages, index.meta, index.count))
             tables.append(table)
             ways.add(index.locate)
             reason = reason or index.reason
@@ -84,7 +84,7 @@ def join_indexes(
         entries=int(found.counts.sum()),
         columns=layouts.columns,
         layout=layouts.name,
-        survey=found,
+        file_set=found,
     )
 
 
@@ -180,17 +180,17 @@ class JoinedKeys:
     Threads may share it.
 
     Args:
-        survey: of the files, with the number of records of each.
+        file_set: states of the files, with the number of records of each.
         open_index: opens one.
         columns: records of a sample.
     """
 
     def __init__(
-        self, survey: Survey, open_index: Callable[[str], RecordIndex], columns: int = 1
+        self, file_set: FileSet, open_index: Callable[[str], RecordIndex], columns: int = 1
     ) -> None:
-        self._survey, self._paths, self._open = survey, survey.paths, open_index
+        self._file_set, self._paths, self._open = file_set, file_set.paths, open_index
         # Of each file, the number of its first record, and the count of all.
-        self._firsts: I64 = np.cumsum([0, *survey.counts])
+        self._firsts: I64 = np.cumsum([0, *file_set.counts])
         self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
@@ -246,9 +246,9 @@ class JoinedKeys:
         """Open a file in the state that it had when all were opened."""
         if self._is_closed:
             raise Error(f"{shown(self._paths[file])}: was closed before it was read")
-        found = self._open(self._survey.locations[file])
+        found = self._open(self._file_set.locations[file])
         try:
-            self._survey.refuse_other(file, found)
+            self._file_set.refuse_other(file, found.pages, found.meta)
         except BaseException:
             found.close()
             raise

@@ -26,7 +26,7 @@ from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.locate.survey import Survey
+    from lmdbio.locate.file_set import FileSet
 
 __all__ = [
     "Guarding",
@@ -60,7 +60,8 @@ class OpenDatabase:
         db: name of the database, None for the main one.
         meta: the state of the file.
         count: records.
-        survey: of several files that are read as one, where ``meta`` is the first one's; or None.
+        file_set: states of several files that are read as one, where ``meta`` is that of the
+            first; None: there is one file.
     """
 
     path: str
@@ -69,7 +70,7 @@ class OpenDatabase:
     count: int
     _pages: _core.Engine
     _size: int  # of the file, when it was opened
-    survey: Survey | None = field(default=None, kw_only=True)
+    file_set: FileSet | None = field(default=None, kw_only=True)
 
     @property
     def pages(self) -> _core.Engine:
@@ -79,15 +80,15 @@ class OpenDatabase:
     @property
     def used_bytes(self) -> int:
         """Bytes of the file that this state uses, free pages within included."""
-        if self.survey is not None:
-            return self.survey.used_bytes
+        if self.file_set is not None:
+            return self.file_set.used_bytes
         return (self.meta.last_pgno + 1) * self.meta.layout.page_size
 
     @property
     def identity(self) -> FileIdentity:
         """The identity of the file."""
-        if self.survey is not None:
-            return self.survey.identity
+        if self.file_set is not None:
+            return self.file_set.identity
         identity = self._pages.identity()
         assert identity is not None  # an engine over memory has none
         return identity
@@ -98,30 +99,30 @@ class OpenDatabase:
         Raises:
             OSError, Error: they cannot be read.
         """
-        if self.survey is not None:
-            return self.survey.state
+        if self.file_set is not None:
+            return self.file_set.state
         return _core.meta_bytes(self._pages, self.meta.layout)
 
     @property
     def txnid(self) -> int:
         """The transaction that is read; of several files the sum of theirs."""
-        return self.meta.txnid if self.survey is None else self.survey.txnid
+        return self.meta.txnid if self.file_set is None else self.file_set.txnid
 
     @property
     def paths(self) -> Sequence[str]:
         """The data file, or those that are read as one."""
-        return [self.path] if self.survey is None else self.survey.paths
+        return [self.path] if self.file_set is None else self.file_set.paths
 
     @property
     def locations(self) -> Sequence[str]:
         """By what they are opened again: paths, or URLs, which may hold secrets."""
-        return [self._pages.location] if self.survey is None else self.survey.locations
+        return [self._pages.location] if self.file_set is None else self.file_set.locations
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, which is there, and the record's number in it."""
-        if self.survey is None:
+        if self.file_set is None:
             return self.path, index
-        return self.survey.file_of(index)
+        return self.file_set.file_of(index)
 
     def is_newest(self) -> bool:
         """Return whether nothing was committed to the file since it was opened.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import moved_error
 from lmdbio.locate.open_database import OpenDatabase
-from lmdbio.locate.survey import open_database
+from lmdbio.locate.open_files import open_database
 from lmdbio.provenance import Paths
 
 __all__ = ["SharedExtents", "open_shared_extents"]
@@ -69,5 +69,5 @@ def open_shared_extents(
         found.pages,
         found.pages.size(),
         table,
-        survey=found.survey,
+        file_set=found.file_set,
     )

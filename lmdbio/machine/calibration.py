@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage, tuned_folder
 from lmdbio.machine.storage import Storage
 from lmdbio.system.amounts import PAGE_BYTES
 from lmdbio.system.frozen import dataclass
@@ -213,7 +213,7 @@ def file_of(identity: str) -> Path:
         OSError: this user has no home.
     """
     mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
-    return Path(tuned.folder()) / f"{mark}.json"
+    return Path(tuned_folder.folder()) / f"{mark}.json"
 
 
 def load_for(engine: _core.Engine) -> Stored | None:
@@ -262,7 +262,7 @@ def store(calibration: Calibration) -> Path:
         part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
         part.replace(file)
     finally:
-        tuned.changed()
+        tuned_folder.changed()
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return file
@@ -278,7 +278,7 @@ def forget(identity: str) -> bool:
         file_of(identity).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    tuned.changed()
+    tuned_folder.changed()
     return True
 
 

@@ -1,13 +1,13 @@
-"""Whether ``lmdbio tune`` has measured anything here, and where that is kept.
+"""Whether ``lmdbio tune`` has measured anything here.
 
-Each opening asks. ``calibration`` is loaded where there is something to read, or to write.
+Each opening asks. ``calibration`` is loaded where there is something to read.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 
+from lmdbio.machine.tuned_folder import folder
 from lmdbio.system.log import tell
 
 TYPE_CHECKING = False
@@ -15,38 +15,7 @@ if TYPE_CHECKING:
     from lmdbio import _core
     from lmdbio.machine.calibration import Stored
 
-__all__ = ["FOLDERS", "changed", "changes", "find", "folder"]
-
-#: Variables of the environment that say where calibrations are kept.
-FOLDERS = ("XDG_CACHE_HOME", "HOME")
-
-_changes = 0
-
-
-def changes() -> int:
-    """Return how often this process has stored or forgotten a calibration."""
-    return _changes
-
-
-def changed() -> None:
-    """Count that it has."""
-    global _changes
-    _changes += 1
-
-
-def folder() -> str:
-    """Return the folder of all calibrations of this user.
-
-    Raises:
-        OSError: this user has no home.
-    """
-    base = os.environ.get(FOLDERS[0])
-    if not base:
-        base = os.path.expanduser("~/.cache")  # noqa: PTH111
-        if base.startswith("~"):
-            why = "this user has no home: set XDG_CACHE_HOME to a folder"
-            raise FileNotFoundError(errno.ENOENT, why, base)
-    return f"{base}/lmdbio/tuned"
+__all__ = ["find"]
 
 
 def find(engine: _core.Engine) -> Stored | None:

@@ -2,3 +2,10 @@
 
 Uses ``_core``, ``remote`` and ``system``.
 """
+
+import os
+
+from lmdbio.observe.active import TRACE
+
+if os.environ.get(TRACE):
+    import lmdbio.observe.tracing  # noqa: F401  (begins one)

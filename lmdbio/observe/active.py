@@ -5,22 +5,38 @@
 
 from __future__ import annotations
 
-import os
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from lmdbio.observe.ledger import Facts, Ledger
-    from lmdbio.observe.stats import Stats
-    from lmdbio.observe.tracing import Trace
+    class Trace(Protocol):
+        """What a stage tells a trace (``tracing.Trace``)."""
 
-    class Counter(Protocol):
-        """The counts of an object, besides those of its engines."""
+        @property
+        def path(self) -> str:
+            """The file that it is written to."""
 
-        def total(self, engines: Stats) -> Stats:
-            """Return all counts of this process, its engines having counted these."""
+        def add(self, span: Any) -> None:
+            """Note what was done when."""
+
+        def begin_writing(self) -> None:
+            """Write down what only C will note, too."""
+
+        def name_rank(self, rank: int) -> None:
+            """Note which rank of a job this process is."""
+
+        def close(self) -> None:
+            """End it."""
+
+    class Ledger(Protocol):
+        """What openings tell a ledger (``ledger.Ledger``)."""
+
+        def follow(self, owner: Any, facts: Any, counter: Any, engines: Any) -> None:
+            """Count what an object reads."""
+
+        def ended(self, number: int) -> None:
+            """Sum up what an object has read, by its identity."""
 
 
 __all__ = ["TRACE", "ended", "follow", "ledger", "touch", "trace"]
@@ -41,18 +57,18 @@ def touch() -> None:
 
 def follow(
     owner: Any,
-    facts: Callable[[Any], Facts],
-    counter: Counter | None = None,
-    engines: Callable[[], Stats] | None = None,
+    facts: Callable[[Any], Any],
+    counter: Any = None,
+    engines: Callable[[], Any] | None = None,
 ) -> None:
     """Count what an object reads, where there is a ledger.
 
     Args:
         owner: has a file open. It is not held.
-        facts: returns those of ``owner``; called only where there is a ledger.
-        counter: of its stages; None: nothing of it is counted.
-        engines: what its engines counted, also after they were closed; goes with ``counter``. It
-            does not hold ``owner``.
+        facts: function from the owner to its ``ledger.Facts``; called where there is a ledger.
+        counter: counter of its stages (``ledger.Counter``); None: nothing of it is counted.
+        engines: function that returns what its engines counted, also after they were closed
+            (``Stats``); goes with ``counter``. It does not hold ``owner``.
     """
     if ledger is not None:
         ledger.follow(owner, facts(owner), counter, engines)
@@ -62,7 +78,3 @@ def ended(owner: Any) -> None:
     """Sum up what an object has read, which is closed now."""
     if ledger is not None:
         ledger.ended(id(owner))
-
-
-if os.environ.get(TRACE):
-    from lmdbio.observe import tracing  # noqa: F401  (begins one)

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lmdbio import _core
 from lmdbio.errors import Error
@@ -25,10 +25,14 @@ from lmdbio.observe.stats import Stats
 from lmdbio.remote import is_url
 from lmdbio.system import fork
 
-if TYPE_CHECKING:
-    from lmdbio.observe.active import Counter
-
 __all__ = ["Facts", "FileState", "Ledger", "Line", "begin", "ended", "follow"]
+
+
+class Counter(Protocol):
+    """The counts of an object, besides those of its engines."""
+
+    def total(self, engines: Stats) -> Stats:
+        """Return all counts of this process, its engines having counted these."""
 
 
 @dataclass(frozen=True, slots=True)

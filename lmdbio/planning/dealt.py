@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from lmdbio import _core
 from lmdbio.planning.balance import deal
 from lmdbio.planning.order import Epoch, Shard
 from lmdbio.planning.placement import NOBODY
-
-if TYPE_CHECKING:
-    from lmdbio.planning.schedule import Schedule
 
 __all__ = ["Deals", "Dealt", "Holder", "deal_steps", "home_holder"]
 
@@ -40,6 +37,37 @@ Holder = Callable[[U64], I64]
 KEPT_PLACES = 2**21
 #: Blocks that are kept, at least and at most.
 KEPT_BLOCKS_MIN, KEPT_BLOCKS_MAX = 2, 128
+
+
+class Strided(Protocol):
+    """The schedule that is dealt, in which no holder says who takes what (``Schedule``)."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of records of a batch, over all ranks."""
+
+    @property
+    def block_iterations(self) -> int:
+        """Number of iterations of a block."""
+
+    @property
+    def teams(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each team."""
+
+    def span(self, block: int) -> range:
+        """Return the places of a block."""
+
+    def sequence(self, places: range) -> U64:
+        """Return the records at neighbouring places."""
+
+    def block_length(self, block: int) -> int:
+        """Return the number of iterations in a block."""
+
+    def batch_length(self, iteration: int) -> int:
+        """Return the number of records of an iteration."""
+
+    def team_shares(self, iteration: int) -> tuple[int, ...]:
+        """Return the number of records that each team takes in an iteration."""
 
 
 class Dealt(NamedTuple):
@@ -75,7 +103,7 @@ class Deals:
         block: returns a block as it is dealt.
     """
 
-    def __init__(self, schedule: Schedule, holder: Holder) -> None:
+    def __init__(self, schedule: Strided, holder: Holder) -> None:
         places = schedule.block_iterations * schedule.batch_size
         kept = min(max(KEPT_BLOCKS_MIN, KEPT_PLACES // places), KEPT_BLOCKS_MAX)
 
@@ -86,7 +114,7 @@ class Deals:
         self.block: Callable[[int], Dealt] = block
 
 
-def _dealt(schedule: Schedule, holder: Holder, number: int) -> Dealt:
+def _dealt(schedule: Strided, holder: Holder, number: int) -> Dealt:
     """Deal each batch of a block."""
     span = schedule.span(number)
     records = schedule.sequence(span)

@@ -56,7 +56,7 @@ class Provenance:
         self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        self.lock, self._pid = threading.Lock(), os.getpid()
         self._reader: LeafReader | None = None
         self._contents: Contents | None = open_contents(self.path)
         self.path, self.size = self._contents.path, self._contents.size
@@ -134,23 +134,23 @@ class Provenance:
     def sections(self) -> list[Section]:
         return list(self._sections)
 
-    def _after_fork(self) -> None:
+    def renew_lock(self) -> None:
         """Make a new lock in a child: a thread that is not there may have held the old one."""
         if self._pid != os.getpid():
-            self._lock, self._pid = threading.Lock(), os.getpid()
+            self.lock, self._pid = threading.Lock(), os.getpid()
             self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
 
-    def _block(self, section: Section, number: int) -> Extents | Leaves:
+    def block(self, section: Section, number: int) -> Extents | Leaves:
         """Return the extents or leaves of one block, decoded, perhaps from the cache."""
-        self._after_fork()
+        self.renew_lock()
         key = (section._number, number)
-        with self._lock:
+        with self.lock:
             known = self._cache.get(key)
             if known is not None:
                 self._cache.move_to_end(key)
                 return known
         held = self._decode(section, number)
-        with self._lock:
+        with self.lock:
             if key not in self._cache:
                 self._cache[key] = held
                 self._cache_bytes += held.nbytes
@@ -162,15 +162,16 @@ class Provenance:
         """Have leaves of the data file read by ``reader``, which stays the caller's."""
         self._reader = reader
 
-    def _read_leaves(self, leaves: Leaves) -> Extents:
+    def read_leaves(self, leaves: Leaves) -> Extents:
+        """Return the extents of the records of some leaves."""
         if self._reader is None:
             raise ValueError(f"{self.path}: names leaves of the data, which is not open")
         return self._reader.extents(leaves)
 
     def forget_blocks(self) -> None:
         """Free the blocks and tables that are kept."""
-        self._after_fork()
-        with self._lock:
+        self.renew_lock()
+        with self.lock:
             self._cache.clear()
             self._cache_bytes = 0
         for section in self._sections:
@@ -188,12 +189,12 @@ class Provenance:
             for number in range(section.blocks):
                 offset, stored = int(section._offsets[number]), int(entry.block_stored[number])
                 raw, crc = int(entry.block_raw[number]), int(entry.block_crc[number])
-                self._checked(offset, stored, raw, crc, where % number)
+                self.checked(offset, stored, raw, crc, where % number)
             if len(entry.groups):
                 section.each_key()
             section.order()
 
-    def _checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
+    def checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
         """Return a part of the file, decompressed; ``where`` names it when it is damaged."""
         if self._contents is None:
             raise ValueError(f"{self.path}: the provenance file is closed")
@@ -204,7 +205,7 @@ class Provenance:
 
     def _decode(self, section: Section, number: int) -> Extents | Leaves:
         entry = section._entry
-        raw = self._checked(
+        raw = self.checked(
             int(section._offsets[number]),
             int(entry.block_stored[number]),
             int(entry.block_raw[number]),

@@ -10,7 +10,8 @@ The file reads, checks and keeps blocks; a section knows which records are in wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,29 @@ from lmdbio.provenance.layout import Entry, extents_crc, name_text
 from lmdbio.provenance.parse import from_zigzag, unpack_numbers
 from lmdbio.provenance.writer_model import replay
 
-if TYPE_CHECKING:  # a file makes its sections
-    from lmdbio.provenance.file import Provenance
-
 __all__ = ["Section"]
+
+
+class Blocks(Protocol):
+    """The provenance file, as far as its sections ask it: blocks, decoded and kept."""
+
+    lock: Lock
+
+    @property
+    def path(self) -> Any:
+        """Path of it, for messages."""
+
+    def checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
+        """Return a part of the file, decompressed; ``where`` names it when it is damaged."""
+
+    def block(self, section: Any, number: int) -> Any:
+        """Return the extents or leaves of one block, decoded, perhaps from the cache."""
+
+    def read_leaves(self, leaves: Any) -> Extents:
+        """Return the extents of the records of some leaves."""
+
+    def renew_lock(self) -> None:
+        """Make a new lock in a child: a thread that is not there may have held the old one."""
 
 
 class Section:
@@ -42,7 +62,7 @@ class Section:
         runs: stretches of records that one jump describes.
     """
 
-    def __init__(self, owner: Provenance, number: int, entry: Entry, at: int) -> None:
+    def __init__(self, owner: Blocks, number: int, entry: Entry, at: int) -> None:
         self._owner, self._number, self._entry = owner, number, entry
         self.name = entry.name
         self.database = entry.database
@@ -131,19 +151,19 @@ class Section:
                 f"{self._owner.path}: is damaged: block {number} of {what} of "
                 f"{name_text(self.name)}"
             )
-            yield unpack_numbers(self._owner._checked(at, stored, raw, crc, where), count, where)
+            yield unpack_numbers(self._owner.checked(at, stored, raw, crc, where), count, where)
             at += stored
 
     def leaves(self) -> Leaves | None:
         """Return all leaves in key order (dtype ``LEAF``); None: the file does not name them."""
         if not self.blocks or not (self._entry.block_form == BlockForm.LEAVES).all():
             return None
-        return np.concatenate([self._owner._block(self, n) for n in range(self.blocks)])
+        return np.concatenate([self._owner.block(self, n) for n in range(self.blocks)])
 
     def _replayed(self, history: History) -> Extents:
         """Return the extents of all records, computed once (dtype ``EXTENT``, read-only)."""
-        self._owner._after_fork()
-        with self._owner._lock:
+        self._owner.renew_lock()
+        with self._owner.lock:
             if self._table is None:
                 self._table = self._replay(history)
             return self._table
@@ -176,18 +196,19 @@ class Section:
 
     def _within(self, number: int, start: int, stop: int) -> Extents:
         """Return the extents of records ``start`` to ``stop`` (exclusive), counted in a block."""
-        held = self._owner._block(self, number)
+        held = self._owner.block(self, number)
         if not self._names_leaves(number):
-            return held[start:stop]
+            whole: Extents = held[start:stop]
+            return whole
         # A block of leaves: only those that hold the records are read, as many as there are.
         firsts = _starts(held["records"], 0)
         first, last = np.searchsorted(firsts, (start, stop - 1), side="right") - 1
-        found = self._owner._read_leaves(held[first : last + 1])
+        found = self._owner.read_leaves(held[first : last + 1])
         return found[start - firsts[first] : stop - firsts[first]]
 
     def _some(self, number: int, wanted: npt.NDArray[np.int64]) -> Extents:
         """Return the extents of some records, counted in a block."""
-        held = self._owner._block(self, number)
+        held = self._owner.block(self, number)
         if not self._names_leaves(number):
             found: Extents = held[wanted]
             return found
@@ -195,7 +216,7 @@ class Section:
         on = np.searchsorted(firsts, wanted, side="right") - 1
         leaves, places = np.unique(on, return_inverse=True)
         begins = _starts(held["records"][leaves], 0)
-        read = self._owner._read_leaves(held[leaves])
+        read = self._owner.read_leaves(held[leaves])
         some: Extents = read[begins[places] + wanted - firsts[on]]
         return some
 

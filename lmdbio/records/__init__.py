@@ -7,6 +7,7 @@
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
     kept     batches of which this process keeps a part
+    keep     begins that: the part, even with those of other processes
     kept_grains  that part of the file, grain by grain
     kept_slots   which of its grains are in memory and on a disk, and where records lie there
     kept_loads   its grains on their way there
@@ -18,3 +19,5 @@
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
 ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
 """
+
+import lmdbio.records.columns  # noqa: F401  (whoever opens ``Records`` may find such samples)

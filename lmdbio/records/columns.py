@@ -101,6 +101,9 @@ class ColumnRecords(Records):
         super().expect(records * self.columns, processes)
 
 
+Records.of_columns = ColumnRecords
+
+
 def _tuples(values: Iterator[Any], columns: int) -> Iterator[Any]:
     """Iterate over samples, of which each has so many values."""
     return zip(*[values] * columns, strict=True)

@@ -10,30 +10,20 @@ So what is lent from it needs no look at the file.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache import CacheFile
-from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import storage
-from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
-from lmdbio.planning.reads import REQUEST_BYTES_MAX
+from lmdbio.planning.homes import Homes, Room
+from lmdbio.reading.blocks import Blocks
 from lmdbio.records.kept_disk import DiskRows, KeptDisk
 from lmdbio.records.kept_loads import GrainLoads
 from lmdbio.records.kept_slots import PRESENT, KeptSlots
-from lmdbio.system.log import WARNING, tell
 
-if TYPE_CHECKING:
-    from lmdbio.records.records import Records
-    from lmdbio.records.routes import Routes
-
-__all__ = ["KeptGrains", "even_homes", "is_far", "keep"]
+__all__ = ["KeptGrains"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -43,76 +33,6 @@ Flags = npt.NDArray[np.bool_]
 PART = 2**18
 
 
-def even_homes(records: Records, parts: int) -> Homes:
-    """Return the records of a file in so many parts, even by bytes; all of them have a home.
-
-    Nothing but the file and the number of parts matters, so that processes find the same homes
-    without asking each other.
-
-    Raises:
-        ValueError: there are too many parts.
-        OSError, Error: where records lie cannot be read.
-    """
-    index = records._source
-    ends = [int((part["offset"] + part["length"]).max()) for part in _extents(index)]
-    end = max(ends, default=0)
-    share = end // parts
-    grains = Grains.of(_extents(index), end, grain_bytes(REQUEST_BYTES_MAX, share, share))
-    rooms = [(len(grains.used) + grains.span_max) << grains.bits] * parts
-    return Homes.of(grains, rooms, index.count, index.run)
-
-
-def _extents(index: RecordIndex) -> Iterator[_core.Extents]:
-    """Yield the extents of all records, some at a time."""
-    for first in range(0, index.count, PART):
-        yield index.run(first, min(index.count, first + PART))
-
-
-def is_far(records: Records) -> bool:
-    """Return whether a file lies on storage that other machines have."""
-    found = storage.look(records._source.pages, cached=False)
-    return not (found.disk or found.in_memory)
-
-
-def keep(
-    records: Records,
-    homes: Homes,
-    part: int,
-    room: int,
-    file: CacheFile | None = None,
-    disk_room: int = 0,
-) -> KeptGrains:
-    """Have the batches of open records keep a part of the file, as far as there is room.
-
-    The file cache keeps nothing besides.
-
-    Args:
-        records: that no thread reads yet, and nothing is kept of.
-        homes: of its records.
-        part: of them.
-        room: bytes of memory.
-        file: on a disk, open and locked; owned from now on.
-        disk_room: bytes there.
-
-    Raises:
-        MemoryError: there is none.
-        OSError: the file on the disk cannot be written.
-    """
-    routes = records._routes
-    routes.file_cache.close()
-    try:
-        routes.kept = KeptGrains(routes, homes, part, Room(room, disk_room), file)
-    except BaseException as error:
-        if file is None:
-            raise
-        file.close()
-        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
-        routes.kept = KeptGrains(routes, homes, part, Room(room))
-    return routes.kept
-
-
 class KeptGrains:
     """A part of a file in memory, and on a disk.
 
@@ -120,7 +40,7 @@ class KeptGrains:
     the disk by then.
 
     Args:
-        routes: read the file; borrowed.
+        blocks: what the file is read with; borrowed.
         homes: of its records.
         part: of them.
         room: of each tier.
@@ -128,11 +48,11 @@ class KeptGrains:
     """
 
     def __init__(
-        self, routes: Routes, homes: Homes, part: int, room: Room, file: CacheFile | None = None
+        self, blocks: Blocks, homes: Homes, part: int, room: Room, file: CacheFile | None = None
     ) -> None:
         room = Room(room.memory) if file is None else room
         self._slots = slots = KeptSlots(homes, part, room)
-        self._counter, self._pool = routes.counter, routes.pool
+        self._counter, self._pool = blocks.counter, blocks.pool
         self.disk: KeptDisk | None = None
         if file is not None and len(slots.tiers.disk):
             begins = slots.begins[slots.tiers.disk.start :]
@@ -140,7 +60,7 @@ class KeptGrains:
             slots.mark(np.flatnonzero(slots.disk)[self.disk.left], PRESENT)
         elif file is not None:
             file.close()
-        self._loads = GrainLoads(routes, slots, self.disk)
+        self._loads = GrainLoads(blocks, slots, self.disk)
 
     @property
     def kept_bytes(self) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from threading import Lock
 from time import monotonic_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,11 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.cache import NoAnswerError
 from lmdbio.errors import Error
+from lmdbio.reading.blocks import Blocks
 from lmdbio.records.kept_disk import KeptDisk
 from lmdbio.records.kept_slots import ABSENT, LOST, PRESENT, KeptSlots
 from lmdbio.system import fork
 from lmdbio.system.log import WARNING, tell
-
-if TYPE_CHECKING:
-    from lmdbio.records.routes import Routes
 
 __all__ = ["GrainLoads"]
 
@@ -91,7 +89,7 @@ class GrainLoads:
     Threads may share it. After fork the child goes on with loads of its own.
 
     Args:
-        routes: read the file; borrowed.
+        blocks: what the file is read with; borrowed.
         slots: of the grains.
         disk: with some of them; borrowed. None: there is none.
 
@@ -99,10 +97,9 @@ class GrainLoads:
         MemoryError: there is no memory for those that are kept there.
     """
 
-    def __init__(self, routes: Routes, slots: KeptSlots, disk: KeptDisk | None) -> None:
-        # Not the routes themselves: they refer to this.
-        self._source, self._counter, self._pool = routes.source, routes.counter, routes.pool
-        self._engine, self._direct_path = routes.engine, routes.direct_path
+    def __init__(self, blocks: Blocks, slots: KeptSlots, disk: KeptDisk | None) -> None:
+        self._source, self._counter, self._pool = blocks.source, blocks.counter, blocks.pool
+        self._engine, self._direct_path = blocks.engine, blocks.direct_path
         self._slots, self._disk = slots, disk
         self._memory: _core.Memory | None = _core.MappedMemory(max(1, slots.memory_bytes))
         self._lock = Lock()

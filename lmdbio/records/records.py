@@ -89,6 +89,9 @@ class Records(Shown, Samples[bytes, Batch]):
         IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
     """
 
+    #: The class of those whose samples are of several records; ``columns`` says it.
+    of_columns: type[Records]
+
     def __init__(
         self,
         path: Paths,
@@ -123,7 +126,7 @@ class Records(Shown, Samples[bytes, Batch]):
             subdir=subdir,
         )
         # A folder may have other files when these are opened anew.
-        seen = self._source.survey
+        seen = self._source.file_set
         self._state["path"] = as_given(path if seen is None else seen.locations, absolute=True)
         if provenance is not None:
             self._state["provenance"] = absolute(provenance)
@@ -142,9 +145,7 @@ class Records(Shown, Samples[bytes, Batch]):
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         ledger.follow(self, _facts, self._routes.counter, self._routes.engine_counts)
         if self._source.columns > 1:  # known only now
-            from lmdbio.records.columns import ColumnRecords
-
-            self.__class__ = ColumnRecords
+            self.__class__ = Records.of_columns
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state

@@ -22,7 +22,8 @@ from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cac
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
-from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
+from lmdbio.records.keep import even_homes, is_far, keep
+from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 

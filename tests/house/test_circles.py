@@ -1,10 +1,16 @@
-"""No circle among the C files: whoever is called knows nothing of its callers."""
+"""No circle among the C files, and none among modules: whoever is called knows no caller.
+
+Imports within functions, and those for types alone, count as well: who reads one module of a
+circle has to read them all.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +45,49 @@ def test_a_circle_of_two_files_of_one_room_is_found() -> None:
     with pytest.raises(CycleError):
         check_circles({"engine.c": call.format("a", "b"), "engine_queue.c": call.format("b", "a")})
     check_circles({"engine.c": call.format("a", "b"), "engine_queue.c": call.format("b", "c")})
+
+
+# --- modules ------------------------------------------------------------------------------
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """Return the modules of a package and of those within, by name."""
+    found = {}
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(text: str, known: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules, of some that are known, that a text imports anywhere."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            names = (f"{node.module}.{one.name}" for one in node.names)
+            yield from (name if name in known else node.module for name in names)
+
+
+def check_modules(folder: Path) -> None:
+    """Raise ``CycleError`` where modules of a package import each other in a circle."""
+    known = modules(folder)
+    uses = {name: {*imported(path.read_text("utf-8"), known)} for name, path in known.items()}
+    TopologicalSorter({name: used - {name} for name, used in uses.items()}).prepare()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert len(modules(ROOT / "lmdbio")) > 200
+    check_modules(ROOT / "lmdbio")
+
+
+@pytest.mark.parametrize("how", ["from room import a", "def f():\n    import room.a as a"])
+def test_a_circle_of_two_modules_is_found(tmp_path: Path, how: str) -> None:
+    room = tmp_path / "room"
+    room.mkdir()
+    for name, text in (("__init__", ""), ("a", "from room.b import c"), ("b", "")):
+        (room / f"{name}.py").write_text(text)
+    check_modules(room)
+    (room / "b.py").write_text(how)
+    with pytest.raises(CycleError):
+        check_modules(room)

@@ -31,8 +31,8 @@ from lmdbio.errors import CorruptedError, MovedError
 from lmdbio.locate import open_database
 from lmdbio.locate.cursor_walk import open_cursor_walk
 from lmdbio.locate.glance import glancing
+from lmdbio.locate.open_files import stat_files
 from lmdbio.locate.shared_extents import open_shared_extents
-from lmdbio.locate.survey import survey
 from lmdbio.system import log
 from tests.support import databases
 
@@ -186,8 +186,8 @@ def by_reader(path: Path, writer: Writer) -> None:
         del batch
 
 
-def by_survey(path: Path, writer: Writer) -> None:
-    found = survey([str(path / "data.mdb")] * 2, NAME)
+def by_stat_files(path: Path, writer: Writer) -> None:
+    found = stat_files([str(path / "data.mdb")] * 2, NAME)
     assert found.counts.tolist() == [len(contents(writer.turn))] * 2
 
 
@@ -239,7 +239,7 @@ OPENINGS = {
     "walk": by_walking,
     "walk names": by_walking_names,
     "Reader": by_reader,
-    "survey": by_survey,
+    "stat_files": by_stat_files,
     "set": by_set,
     "glance": by_glance,
     "verify": by_verify,

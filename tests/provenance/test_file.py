@@ -279,7 +279,7 @@ def test_a_child_goes_on_though_a_thread_held_the_lock_at_the_fork():
     with Provenance.open(SAMPLES / "blocks.prov") as opened:
         section = opened.section()
         section.locate([1])
-        with opened._lock:
+        with opened.lock:
             child = os.fork()
             if child == 0:
                 signal.alarm(10)  # a child that waits for ever is a failure, too

@@ -119,7 +119,7 @@ def test_without_the_data_nothing_is_said(path: Path) -> None:
 def test_a_page_that_is_another_leaf_is_told(path: Path) -> None:
     sidecar = convert(path).sidecar
     with Provenance.open(sidecar) as opened:
-        leaves = opened._block(opened.section(), 0)
+        leaves = opened.block(opened.section(), 0)
         with _core.Engine(path / "data.mdb") as engine:
             reader = LeafReader(engine, opened.facts.layout)
             good = leaves[:3].copy()
@@ -160,7 +160,7 @@ def test_a_damaged_leaf_is_told_to_who_needs_it(path: Path) -> None:
     with lmdbio.Records(path, locate="provenance") as records:
         section = records._source._section
         assert section is not None and section.forms["leaves"] == 1
-        leaves = section._owner._block(section, 0)
+        leaves = section._owner.block(section, 0)
         with (path / "data.mdb").open("r+b") as file:
             file.seek(int(leaves["pgno"][5]) * 4096)
             file.write(bytes(4096))

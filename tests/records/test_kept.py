@@ -27,7 +27,8 @@ import lmdbio
 from lmdbio import _core
 from lmdbio.planning import homes
 from lmdbio.records import kept_loads
-from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
+from lmdbio.records.keep import even_homes, keep
+from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
 from tests.support import databases
 from tests.support.interrupts import interrupt

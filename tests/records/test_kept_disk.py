@@ -34,7 +34,8 @@ from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
 from lmdbio.records import kept_loads
-from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
+from lmdbio.records.keep import even_homes, keep
+from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
 from tests.support import databases
 from tests.support.interrupts import interrupt

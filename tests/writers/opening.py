@@ -107,7 +107,7 @@ class Opened(Session):
     def joined(self) -> None:
         """The same database of two files, of which the second one rests."""
         with lmdbio.Records([self.folder, self.still], db=self.name) as records:
-            txnid = int(records._source.survey._parts["txnid"][0])
+            txnid = int(records._source.file_set._parts["txnid"][0])
             items = [*self.sees(txnid), *small.items(self.name, 1)]
             self.counted(len(records), items)
             for at in self.some(len(items)):

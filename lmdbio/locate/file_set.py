@@ -1,4 +1,4 @@
-"""Look at several files that are read as one (csrc/engine_joined.h): their states and places.
+"""file_set: several files that are read as one (csrc/engine_joined.h): their states and places.
 
 Each file is closed when it was looked at. The engine opens them again, few at a time, and refuses
 one that was replaced.
@@ -10,20 +10,16 @@ import hashlib
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening, settled
-from lmdbio.locate.touched import touching
-from lmdbio.provenance import Paths, data_files, name_bytes
 from lmdbio.remote import absolute, shown
 from lmdbio.system.file_identity import FileIdentity
 
-__all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
+__all__ = ["FILES_OPEN_MAX", "FileSet"]
 
 #: Files that are open at a time, besides the first one, at most; and one in so many of the
 #: descriptors that the process may have, for it has other uses of them, and other data sets.
@@ -32,7 +28,7 @@ FILES_OPEN_MAX, LIMIT_SHARE = 64, 8
 DEPTH = 32
 
 
-class Survey:
+class FileSet:
     """The states of several files, and their places as parts of one.
 
     Args:
@@ -55,43 +51,48 @@ class Survey:
         self._elsewhere: list[Any] = []  # files on servers, which stay open
         self.used_bytes = 0
 
-    def add(self, file: OpenDatabase | OpenFile, count: int) -> int:
-        """Add the next file while it is open, and return where its bytes begin."""
-        number, base = len(self._identities), self.used_bytes
-        meta, identity = file.meta, file.pages.identity()
+    def add(self, pages: _core.Engine, meta: _core.Meta, count: int) -> int:
+        """Add the next file while it is open, and return where its bytes begin.
+
+        Args:
+            pages: engine that reads it.
+            meta: its state.
+            count: number of its records.
+        """
+        number, base, identity = len(self._identities), self.used_bytes, pages.identity()
         assert identity is not None
         if number == 0:
             self.meta = meta
         layout = meta.layout
         at = meta.slot * layout.page_size + layout.header_size
-        size = min((meta.last_pgno + 1) * layout.page_size, file.pages.size())
+        size = min((meta.last_pgno + 1) * layout.page_size, pages.size())
         self._parts[number] = (
             *(base, size, identity.dev, identity.ino),
             *(layout.version, at, meta.txnid, meta.mark),
         )
         self.counts[number] = count
         self._identities.append(identity)
-        if file.pages.remote_file is not None:
-            self._elsewhere.append(file.pages.remote_file)
+        if pages.remote_file is not None:
+            self._elsewhere.append(pages.remote_file)
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
 
-    def refuse_other(self, number: int, file: OpenDatabase | OpenFile) -> None:
+    def refuse_other(self, number: int, pages: _core.Engine, meta: _core.Meta) -> None:
         """Refuse a file that was opened again, if it is another one or in another state.
 
         Raises:
             Error: it is.
         """
-        known, identity = self._parts[number], file.pages.identity()
+        known, identity = self._parts[number], pages.identity()
         assert identity is not None
-        then, now = int(known["txnid"]), file.meta.txnid
+        then, now = int(known["txnid"]), meta.txnid
         if (known["device"], known["inode"]) != (identity.dev, identity.ino):
             why = "another file has taken its place since it was opened"
-        elif (then, known["mark"]) != (now, file.meta.mark):
+        elif (then, known["mark"]) != (now, meta.mark):
             why = f"was written to since it was opened (transaction {then} then, {now} now)"
         else:
             return
-        raise Error(f"{file.pages.path}: {why}; open it again")
+        raise Error(f"{pages.path}: {why}; open it again")
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, and the record's number in it."""
@@ -136,48 +137,3 @@ def files_open_max() -> int:
     if limit == resource.RLIM_INFINITY:
         return FILES_OPEN_MAX
     return max(1, min(FILES_OPEN_MAX, limit // LIMIT_SHARE))
-
-
-def survey(paths: Sequence[str], db: bytes | None) -> Survey:
-    """Look at the states of several files, without walking their trees.
-
-    Raises:
-        OSError, Error, LookupError: as ``open_record_index``, for one of them.
-    """
-    found = Survey(paths)
-
-    def look(path: str) -> None:
-        with opening(path, db, "pread") as file:
-            found.add(file, file.database.entries)
-            file.pages.close()
-
-    with touching(paths) as opened:
-        for path in paths:
-            settled(path, partial(look, path))
-            opened()
-    return found
-
-
-def open_database(path: Paths, *, db: bytes | str | None = None) -> OpenDatabase:
-    """Open a database without asking where its records lie.
-
-    Args:
-        path: an environment's folder or its one file, or several (``provenance.data_files``).
-        db: a named database, None for the main one.
-
-    Raises:
-        OSError, Error, LookupError: as for ``open_record_index``.
-    """
-    files = data_files(path)
-    name = name_bytes(db)
-    if len(files) == 1:
-        return settled(files[0], partial(_open_one, files[0], name))
-    seen = survey(files, name)
-    joined = seen.open()
-    count, size = int(seen.counts.sum()), joined.size()
-    return OpenDatabase(joined.path, name, seen.meta, count, joined, size, survey=seen)
-
-
-def _open_one(path: str, name: bytes | None) -> OpenDatabase:
-    with opening(path, name, "pread") as (pages, meta, found):
-        return OpenDatabase(path, name, meta, found.entries, pages, pages.size())

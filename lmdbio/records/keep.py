@@ -1,0 +1,91 @@
+"""keep: a part of a file that batches of open records keep, even with other processes' parts."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from lmdbio import _core
+from lmdbio.cache import CacheFile
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.machine import storage
+from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.planning.reads import REQUEST_BYTES_MAX
+from lmdbio.records.kept_grains import KeptGrains
+from lmdbio.records.records import Records
+from lmdbio.system.log import WARNING, tell
+
+__all__ = ["even_homes", "is_far", "keep"]
+
+#: Records whose extents are looked up at once.
+PART = 2**18
+
+
+def even_homes(records: Records, parts: int) -> Homes:
+    """Return the records of a file in so many parts, even by bytes; all of them have a home.
+
+    Nothing but the file and the number of parts matters, so that processes find the same homes
+    without asking each other.
+
+    Raises:
+        ValueError: there are too many parts.
+        OSError, Error: where records lie cannot be read.
+    """
+    index = records._source
+    ends = [int((part["offset"] + part["length"]).max()) for part in _extents(index)]
+    end = max(ends, default=0)
+    share = end // parts
+    grains = Grains.of(_extents(index), end, grain_bytes(REQUEST_BYTES_MAX, share, share))
+    rooms = [(len(grains.used) + grains.span_max) << grains.bits] * parts
+    return Homes.of(grains, rooms, index.count, index.run)
+
+
+def _extents(index: RecordIndex) -> Iterator[_core.Extents]:
+    """Yield the extents of all records, some at a time."""
+    for first in range(0, index.count, PART):
+        yield index.run(first, min(index.count, first + PART))
+
+
+def is_far(records: Records) -> bool:
+    """Return whether a file lies on storage that other machines have."""
+    found = storage.look(records._source.pages, cached=False)
+    return not (found.disk or found.in_memory)
+
+
+def keep(
+    records: Records,
+    homes: Homes,
+    part: int,
+    room: int,
+    file: CacheFile | None = None,
+    disk_room: int = 0,
+) -> KeptGrains:
+    """Have the batches of open records keep a part of the file, as far as there is room.
+
+    The file cache keeps nothing besides.
+
+    Args:
+        records: that no thread reads yet, and nothing is kept of.
+        homes: of its records.
+        part: of them.
+        room: bytes of memory.
+        file: on a disk, open and locked; owned from now on.
+        disk_room: bytes there.
+
+    Raises:
+        MemoryError: there is none.
+        OSError: the file on the disk cannot be written.
+    """
+    routes = records._routes
+    routes.file_cache.close()
+    try:
+        routes.kept = KeptGrains(routes.blocks, homes, part, Room(room, disk_room), file)
+    except BaseException as error:
+        if file is None:
+            raise
+        file.close()
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        routes.kept = KeptGrains(routes.blocks, homes, part, Room(room))
+    return routes.kept
