@@ -1,4 +1,4 @@
-"""A connection to an HTTP server, no call of which takes longer than an effort allows.
+"""A connection to an HTTP server, no call of which takes longer than a deadline allows.
 
     look-up of the name -> connect -> CONNECT of a proxy -> TLS     each in slices
     request -> answer, in slices; a silence and the time of all attempts have bounds
@@ -21,7 +21,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from lmdbio.remote.effort import SLICE_S, Effort
+from lmdbio.remote.retry import SLICE_S, Deadline
 from lmdbio.remote.url import Origin
 
 __all__ = ["Answer", "Connection", "basic", "proxy_for"]
@@ -52,12 +52,12 @@ class _TimedSocket:
     """A socket as ``http.client`` uses it, whose calls have bounds.
 
     Attributes:
-        effort: of the request that is under way.
+        deadline: deadline of the request that is under way.
     """
 
-    def __init__(self, sock: socket.socket, effort: Effort) -> None:
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         sock.settimeout(SLICE_S)
-        self.sock, self.effort = sock, effort
+        self.sock, self.deadline = sock, deadline
         self._readers, self._is_closed = 0, False
         self._wake_bytes = 1
 
@@ -68,7 +68,7 @@ class _TimedSocket:
         view = memoryview(data).cast("B")
         silent_since = time.monotonic()
         while len(view):
-            self.effort.check()
+            self.deadline.check()
             try:
                 view = view[self.sock.send(view) :]
                 silent_since = time.monotonic()
@@ -85,7 +85,7 @@ class _TimedSocket:
     def receive_into(self, into: Any) -> int:
         silent_since = time.monotonic()
         while True:
-            self.effort.check()
+            self.deadline.check()
             try:
                 return self.sock.recv_into(into)
             except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -93,8 +93,8 @@ class _TimedSocket:
                 self._refuse_silence(silent_since, "sends nothing")
 
     def _refuse_silence(self, since: float, what: str) -> None:
-        if time.monotonic() - since >= self.effort.patience.stall_s:
-            stall_s = self.effort.patience.stall_s
+        if time.monotonic() - since >= self.deadline.policy.stall_s:
+            stall_s = self.deadline.policy.stall_s
             raise StallError(errno.ETIMEDOUT, f"the server {what} for {stall_s:g} s")
 
     def makefile(self, mode: str) -> io.BufferedReader:
@@ -178,7 +178,7 @@ class Connection(http.client.HTTPConnection):
 
     def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
         self.origin, self.proxy, self._context = origin, proxy, context
-        self.effort: Effort | None = None
+        self.deadline: Deadline | None = None
         self._opened: socket.socket | None = None
         self.proxy_headers: dict[str, str] = {}
         if proxy is None:
@@ -205,11 +205,11 @@ class Connection(http.client.HTTPConnection):
         """Whether it has been connected."""
         return self.sock is not None
 
-    def begin(self, effort: Effort) -> None:
-        """Have the next request, and its answer, belong to an effort."""
-        self.effort = effort
+    def begin(self, deadline: Deadline) -> None:
+        """Have the next request, and its answer, belong to a deadline."""
+        self.deadline = deadline
         if self.sock is not None:
-            cast(Any, self.sock).effort = effort
+            cast(Any, self.sock).deadline = deadline
 
     def abandon(self) -> None:
         """Close the descriptor and nothing else, in a child after fork.
@@ -229,24 +229,24 @@ class Connection(http.client.HTTPConnection):
                 timed.sock, server_hostname=self.origin.host, do_handshake_on_connect=False
             )
             self._opened = tls
-            self.sock = cast(Any, _TimedSocket(tls, timed.effort))
+            self.sock = cast(Any, _TimedSocket(tls, timed.deadline))
             self._shake_hands(tls)
 
     def _shake_hands(self, tls: ssl.SSLSocket) -> None:
-        effort = cast(Effort, self.effort)
-        until = time.monotonic() + effort.patience.connect_s
+        deadline = cast(Deadline, self.deadline)
+        until = time.monotonic() + deadline.policy.connect_s
         while True:
-            effort.check()
+            deadline.check()
             try:
                 tls.do_handshake()
                 return
             except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 if time.monotonic() >= until:
-                    told = f"no TLS connection within {effort.patience.connect_s:g} s"
+                    told = f"no TLS connection within {deadline.policy.connect_s:g} s"
                     raise StallError(errno.ETIMEDOUT, told) from None
 
     def _open_socket(self, address: tuple[str, int], *_: Any) -> _TimedSocket:
-        effort = cast(Effort, self.effort)
+        deadline = cast(Deadline, self.deadline)
         last: OSError | None = None
         for family, kind, protocol, _name, found in socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM
@@ -258,30 +258,30 @@ class Connection(http.client.HTTPConnection):
                 continue
             try:
                 self._opened = sock
-                _connect(sock, found, effort)
-                return _TimedSocket(sock, effort)
+                _connect(sock, found, deadline)
+                return _TimedSocket(sock, deadline)
             except OSError as error:
                 sock.close()
                 last = error
-                effort.check()
+                deadline.check()
             except BaseException:
                 sock.close()
                 raise
         raise last or OSError(errno.EADDRNOTAVAIL, "its name has no address")
 
 
-def _connect(sock: socket.socket, address: Any, effort: Effort) -> None:
+def _connect(sock: socket.socket, address: Any, deadline: Deadline) -> None:
     sock.setblocking(False)
     number = sock.connect_ex(address)
-    until = time.monotonic() + effort.patience.connect_s
+    until = time.monotonic() + deadline.policy.connect_s
     poll = select.poll()
     poll.register(sock, select.POLLOUT)
     while number in (errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EAGAIN):
-        effort.check()
+        deadline.check()
         if poll.poll(1000 * SLICE_S):
             number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         elif time.monotonic() >= until:
-            told = f"no connection within {effort.patience.connect_s:g} s"
+            told = f"no connection within {deadline.policy.connect_s:g} s"
             raise StallError(errno.ETIMEDOUT, told)
     if number:
         raise OSError(number, os.strerror(number))
