@@ -295,10 +295,9 @@ class _Range:
         for _ in range(REDIRECTS_MAX + 1):
             self.url = url = self._file.target_url
             target = _target_of(url)
-            connection, was_kept = self._file.pool.take(target)
-            answer = None
+            connection, answer = self._file.pool.take(target.origin), None
             try:
-                answer = self._ask(connection, target, was_kept)
+                answer = self._ask(connection, target)
                 if answer.status not in REDIRECTS:
                     self._receive(answer)
                     return
@@ -316,7 +315,8 @@ class _Range:
                 self._file.pool.give(connection, is_whole=is_whole)
         raise OSError(errno.ELOOP, f"more than {REDIRECTS_MAX} redirects")
 
-    def _ask(self, connection: Connection, target: Target, was_kept: bool) -> Answer:
+    def _ask(self, connection: Connection, target: Target) -> Answer:
+        was_kept = connection.is_open
         connection.begin(self._deadline)
         last = self._first + len(self._into) - 1
         headers = {
@@ -365,19 +365,19 @@ class _Range:
             if not came:
                 raise RetryableError(f"body ends after {self.received} of {wanted} bytes")
             self.received += came
-            self._deadline.check()
         self.is_last = last == found.size - 1
         self._deadline.progressed()
 
 
 def _headers_of(answer: http.client.HTTPResponse) -> dict[str, str]:
     """Return the headers; those that come twice, and differ, as one list (RFC 9110, 5.3)."""
-    found: dict[str, list[str]] = {}
-    for name, value in answer.headers.items():
-        values = found.setdefault(name.lower(), [])
-        if value not in values:
-            values.append(value)
-    return {name: ", ".join(values) for name, values in found.items()}
+    found: dict[str, str] = {}
+    for name, value in answer.headers.raw_items():  # which looks for no encoded words
+        name = name.lower()
+        known = found.setdefault(name, value)
+        if known != value:
+            found[name] = f"{known}, {value}"
+    return found
 
 
 def _drain(answer: http.client.HTTPResponse) -> None:

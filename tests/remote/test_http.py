@@ -102,12 +102,13 @@ def test_files_share_connections_and_the_last_one_takes_them_along(server: Range
     with pytest.raises(ValueError, match="is closed"):
         read(first, 100_000, 10)
     pool = Pool()
-    (connection, is_kept), target = pool.take(Target.of(server.url(PATH))), server.port
-    assert not is_kept and connection.port == target
+    origin = Target.of(server.url(PATH)).origin
+    connection = pool.take(origin)
+    assert not connection.is_open and connection.port == server.port
     connection.begin(Deadline(POLICY, "name", "nothing"))
     connection.connect()
     pool.give(connection, is_whole=True)
-    assert pool.take(Target.of(server.url(PATH))) == (connection, True)
+    assert pool.take(origin) is connection and connection.is_open
     pool.give(connection, is_whole=True)
     del pool
     gc.collect()
@@ -488,6 +489,23 @@ def test_a_host_that_is_not_there_is_told(server: RangeServer) -> None:
     server.close()
     with pytest.raises(ConnectionRefusedError, match="attempts"):
         HttpFile(f"http://127.0.0.1:{port}{PATH}", POLICY)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reason"), [("http", "no connection within"), ("https", "no TLS connection within")]
+)
+def test_a_server_that_takes_no_connection_is_given_up(scheme: str, reason: str) -> None:
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3 if scheme == "http" else 0):  # fill the queue of those to be accepted
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/"
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError, match=f"{reason} 0.5 s"):
+            HttpFile(url, replace(POLICY, attempts=1))
+        assert 0.4 < time.monotonic() - begun < 4
 
 
 def test_a_read_that_nobody_waits_for_ends(server: RangeServer) -> None:
