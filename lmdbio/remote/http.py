@@ -149,34 +149,19 @@ class HttpFile:
             raise error from None  # raised by the deadline
         if asked.is_stale:
             return  # the server had closed an idle connection: at once by a new one
-        if self._sign is None and not isinstance(error, RetryableError | _StatusError):
-            self._resolve_again(asked.url)  # it may redirect to another place by now
-        if isinstance(error, RetryableError):
-            deadline.failed(str(error), after_s=error.after_s)
-        elif isinstance(error, _StatusError):
-            self._judge_status(deadline, error, asked)
-        elif isinstance(error, socket.gaierror):
-            self._judge_name(deadline, error)
-        elif isinstance(error, OSError):
-            _judge_system(deadline, error)
-        elif isinstance(error, http.client.HTTPException):
-            deadline.failed(f"invalid HTTP answer ({type(error).__name__}: {error})")
+        if isinstance(error, _StatusError):
+            number, reason = refuse_status(error.status, error.reason)
+            # Where a redirect led to, or a signature, may have expired: ask anew.
+            may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
+            may_retry = may_expire and self._resolve_again(asked.url)
         else:
-            raise error
-
-    def _judge_status(self, deadline: Deadline, error: _StatusError, asked: _Range) -> None:
-        number, told = refuse_status(error.status, error.reason)
-        may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
-        if not may_expire or not self._resolve_again(asked.url):
-            raise deadline.error(number, told) from None
-        deadline.failed(told, number)  # the redirect has expired: ask anew
-
-    def _judge_name(self, deadline: Deadline, error: socket.gaierror) -> None:
-        told = f"host not found: {error.strerror}"
-        if error.errno == socket.EAI_AGAIN:
-            deadline.failed(told, errno.EHOSTUNREACH)
-        else:
-            raise deadline.error(errno.EHOSTUNREACH, told) from None
+            if self._sign is None and not isinstance(error, RetryableError):
+                self._resolve_again(asked.url)  # it may redirect to another place by now
+            number, reason, may_retry = _judge_error(error)
+        if not may_retry:
+            raise deadline.error(number, reason) from None
+        after_s = error.after_s if isinstance(error, RetryableError) else None
+        deadline.failed(reason, number, after_s)
 
     # --- redirects and credentials
 
@@ -241,16 +226,25 @@ class HttpFile:
         return self._headers
 
 
-def _judge_system(deadline: Deadline, error: OSError) -> None:
+def _judge_error(error: Exception) -> tuple[int, str, bool]:
+    """Return number and text of an attempt's error, and whether another attempt may succeed."""
+    if isinstance(error, RetryableError):
+        return errno.EIO, str(error), True
+    if isinstance(error, socket.gaierror):
+        told = f"host not found: {error.strerror}"
+        return errno.EHOSTUNREACH, told, error.errno == socket.EAI_AGAIN
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise deadline.error(errno.EACCES, f"certificate is not trusted: {error}") from None
-    number, told = error.errno or errno.EIO, error.strerror or str(error)
-    if not isinstance(error, _PASSING) and number not in _UNREACHABLE:
-        raise deadline.error(number, told) from None
-    deadline.failed(told, number)
+        return errno.EACCES, f"certificate is not trusted: {error}", False
+    if isinstance(error, OSError):
+        number = error.errno or errno.EIO
+        may_retry = isinstance(error, _PASSING) or number in _UNREACHABLE
+        return number, error.strerror or str(error), may_retry
+    if isinstance(error, http.client.HTTPException):
+        return errno.EIO, f"invalid HTTP answer ({type(error).__name__}: {error})", True
+    raise error
 
 
-#: Errors after which another attempt may do, and their numbers.
+#: Errors of the system after which another attempt may succeed, and their numbers.
 _PASSING = (ConnectionError, StallError, ssl.SSLError)
 _UNREACHABLE = frozenset(
     {
