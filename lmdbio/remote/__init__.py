@@ -4,7 +4,7 @@ Uses ``errors`` and ``system``.
 
     names        URLs, told from paths
     url          URLs, taken apart, and said to people
-    http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``effort`` and
+    http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``retry`` and
                  ``credentials``: what it takes
     store        an object in a bucket, by obstore (extra "cloud")
     joined       several files as one

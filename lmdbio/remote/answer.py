@@ -4,7 +4,7 @@
     200 with a Content-Range                                     the same: some servers say it so
     200 without one                                              the whole file: of no use
     412, or another ETag, date or size                           the file has changed
-    429, 5xx                                                     to be asked again
+    429, 5xx                                                     retried
 
 Source: RFC 9110, sections 13 (conditional requests) and 14 (ranges).
 """
@@ -21,10 +21,10 @@ from typing import TypeAlias
 
 from lmdbio.errors import Error
 
-__all__ = ["AGAIN", "FileState", "judge_range", "refuse_status", "retry_after"]
+__all__ = ["RETRIED", "FileState", "judge_range", "refuse_status", "retry_after"]
 
-#: Statuses after which the same request may be answered: busy, or a server behind it is.
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})
+#: Statuses that are retried: the server, or one behind it, is busy.
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})
 _KINDS = {
     401: errno.EACCES,
     403: errno.EACCES,
@@ -82,9 +82,9 @@ def refuse_status(status: int, reason: str) -> tuple[int, str]:
     """Return number and text of the error for a status that is none of success."""
     told = f"HTTP status {status}" + (f" ({reason})" if reason else "")
     if status in (401, 407):
-        told += ": the server wants to know who asks"
+        told += ": credentials missing or wrong"
     elif status == 403:
-        told += ": the server refuses it, or what was signed has expired"
+        told += ": access denied, or signature expired"
     return _KINDS.get(status, errno.EIO), told
 
 
@@ -109,10 +109,10 @@ def judge_range(
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
-        raise OSError(errno.EIO, f"the server sends it in another form ({encoding})")
+        raise OSError(errno.EIO, f"unexpected Content-Encoding {encoding}")
     coding = headers.get("transfer-encoding", "").strip().lower()
     if coding not in ("chunked", "identity", ""):  # http.client takes another one for the bytes
-        raise OSError(errno.EIO, f"the server sends it in another form ({coding})")
+        raise OSError(errno.EIO, f"unexpected Transfer-Encoding {coding}")
     etag, modified = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
     told = headers.get("content-range", "").strip()
     if status == 416:
@@ -121,28 +121,28 @@ def judge_range(
         if status == 200:
             raise OSError(
                 errno.EOPNOTSUPP,
-                "the server answers a request for a part with the whole file (status 200): it "
-                "serves no ranges; copy the file, or use another server",
+                "the server answers a range request with the whole file (status 200): it does "
+                "not support ranges; copy the file, or use another server",
             )
-        raise OSError(errno.EIO, "the server does not say which bytes it sends (no Content-Range)")
+        raise OSError(errno.EIO, "answer without Content-Range")
     found = _RANGE.match(told)
     if found is None:
-        raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
+        raise OSError(errno.EIO, f"Content-Range is {told!r}, not bytes {first}-{last}")
     begins, ends, size = map(int, found.groups())
     state = FileState(size, etag, modified)
     refuse_change(known, state)
     if begins != first or ends != min(last, size - 1):
-        raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
+        raise OSError(errno.EIO, f"Content-Range is {told!r}, not bytes {first}-{last}")
     length = headers.get("content-length", "")
     if length and length.strip() != str(ends - begins + 1):
-        raise OSError(errno.EIO, f"the server sends {length.strip()} bytes as {told!r}")
+        raise OSError(errno.EIO, f"Content-Length is {length.strip()} for {told!r}")
     return state, ends
 
 
 def _size_told(told: str) -> int:
     found = _NO_RANGE.match(told)
     if found is None:
-        raise OSError(errno.EIO, f"the server refuses a range (status 416, {told!r})")
+        raise OSError(errno.EIO, f"status 416 with Content-Range {told!r}")
     return int(found[1])
 
 
@@ -150,7 +150,7 @@ def _judge_empty(state: FileState, first: int, last: int, known: FileState | Non
     """Judge the answer that a file has no such bytes, which is right of an empty one alone."""
     refuse_change(known, state)
     if known is not None or state.size:
-        raise OSError(errno.EIO, f"the server denies bytes {first}-{last} of {state.size}")
+        raise OSError(errno.EIO, f"status 416 for bytes {first}-{last} of {state.size}")
     return state
 
 

@@ -1,46 +1,54 @@
-"""A connection to an HTTP server, no call of which takes longer than an effort allows.
+"""A connection to an HTTP server, each wait of which obeys a deadline.
 
-    look-up of the name -> connect -> CONNECT of a proxy -> TLS     each in slices
+    name lookup -> connect -> CONNECT to a proxy -> TLS     each in slices
     request -> answer, in slices; a silence and the time of all attempts have bounds
 
-Source: RFC 9112 (HTTP/1.1), by ``http.client``, which reads from a socket that knows the bounds.
+Source: RFC 9112 (HTTP/1.1), by ``http.client``, on sockets that know the deadline.
 """
 
 from __future__ import annotations
 
 import errno
 import http.client
-import io
 import os
 import select
 import socket
 import ssl
 import time
 from base64 import b64encode
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from lmdbio.remote.effort import SLICE_S, Effort
+from lmdbio.remote.retry import SLICE_S, Deadline
 from lmdbio.remote.url import Origin
 
-__all__ = ["Answer", "Connection", "basic", "proxy_for"]
+__all__ = ["Answer", "Connection", "Route", "StallError", "basic", "proxy_for", "tls_context"]
 
-#: Heads of answers are read in such pieces; the body is received where it is wanted.
+#: Size of the buffer that heads are read through; bodies are received where they are wanted.
 BUFFER_BYTES = 8 << 10
-#: So many bytes of a body wake who waits for it: to be woken for each few costs more than they do.
+#: Number of bytes of a body that wake a thread: a wake-up for each few costs more than they do.
 WAKE_BYTES = 512 << 10
-#: TLS adds less than that to a body of that size.
+#: Upper bound of the bytes that the buffer and TLS hold back of a body of that size.
 WAKE_SLACK_BYTES = BUFFER_BYTES + (64 << 10)
+
+#: Failures of a wait, before the number of seconds.
+SENDS_NOTHING = "the server sends nothing for"
+TAKES_NOTHING = "the server takes no byte of the request for"
+
+#: The server, the URL of the proxy that leads to it (None: none), the context of TLS for https.
+Route: TypeAlias = tuple[Origin, str | None, ssl.SSLContext | None]
+Result = TypeVar("Result")
 
 
 def basic(user: str, password: str) -> str:
-    """Return the value of a header by which a user shows who it is (RFC 7617)."""
+    """Return the value of a header for basic authentication (RFC 7617)."""
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
 def proxy_for(origin: Origin) -> str | None:
-    """Return the URL of the proxy by which the environment has a server asked; None: by none."""
+    """Return the URL of the proxy that the environment names for a server; None: none."""
     proxies = getproxies()
     found = proxies.get(origin.scheme, proxies.get("all"))
     if not found or proxy_bypass(f"{origin.host}:{origin.port}"):
@@ -48,240 +56,193 @@ def proxy_for(origin: Origin) -> str | None:
     return found if "://" in found else f"http://{found}"
 
 
-class _TimedSocket:
-    """A socket as ``http.client`` uses it, whose calls have bounds.
-
-    Attributes:
-        effort: of the request that is under way.
-    """
-
-    def __init__(self, sock: socket.socket, effort: Effort) -> None:
-        sock.settimeout(SLICE_S)
-        self.sock, self.effort = sock, effort
-        self._readers, self._is_closed = 0, False
-        self._wake_bytes = 1
-
-    def setsockopt(self, *given: Any) -> None:
-        self.sock.setsockopt(*given)
-
-    def sendall(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        silent_since = time.monotonic()
-        while len(view):
-            self.effort.check()
-            try:
-                view = view[self.sock.send(view) :]
-                silent_since = time.monotonic()
-            except (TimeoutError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                self._refuse_silence(silent_since, "takes no byte of the request")
-
-    def expect(self, left: int) -> None:
-        """Note how many bytes of a body are yet to come: many wake a waiting thread together."""
-        wake_bytes = WAKE_BYTES if left > WAKE_BYTES + WAKE_SLACK_BYTES else 1
-        if wake_bytes != self._wake_bytes:
-            self._wake_bytes = wake_bytes
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
-
-    def receive_into(self, into: Any) -> int:
-        silent_since = time.monotonic()
-        while True:
-            self.effort.check()
-            try:
-                return self.sock.recv_into(into)
-            except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                self.expect(0)  # a few may be there
-                self._refuse_silence(silent_since, "sends nothing")
-
-    def _refuse_silence(self, since: float, what: str) -> None:
-        if time.monotonic() - since >= self.effort.patience.stall_s:
-            stall_s = self.effort.patience.stall_s
-            raise StallError(errno.ETIMEDOUT, f"the server {what} for {stall_s:g} s")
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        assert mode == "rb"
-        self._readers += 1
-        return io.BufferedReader(_Received(self), BUFFER_BYTES)
-
-    def reader_closed(self) -> None:
-        self._readers -= 1
-        if self._is_closed:
-            self.close()
-
-    def close(self) -> None:
-        """Close it once nobody reads: an answer that ends the connection is read afterwards."""
-        self._is_closed = True
-        if self._readers <= 0:
-            self.sock.close()
+def tls_context() -> ssl.SSLContext:
+    """Return a context of TLS whose sockets obey deadlines; to make one takes milliseconds."""
+    context = ssl.create_default_context()
+    context.sslsocket_class = _TLSSocket
+    return context
 
 
 class StallError(OSError):
     """A connection brings nothing; another one may."""
 
 
-class _Received(io.RawIOBase):
-    """The bytes that arrive."""
+class _Socket(socket.socket):
+    """A socket whose waits obey a deadline.
 
-    def __init__(self, timed: _TimedSocket) -> None:
-        self._timed = timed
+    Attributes:
+        deadline: deadline of the request that is under way.
+    """
 
-    def readable(self) -> bool:
-        return True
+    deadline: Deadline
+    _wake_bytes = 1
 
-    def readinto(self, into: Any) -> int:
-        return self._timed.receive_into(into)
+    def connect(self, address: Any) -> None:
+        self.setblocking(False)
+        number = self.connect_ex(address)
+        poll = select.poll()
+        poll.register(self, select.POLLOUT)
 
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self._timed.reader_closed()
+        def settled() -> int:
+            if not poll.poll(1000 * SLICE_S):
+                raise TimeoutError
+            return self.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+        if number in (errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EAGAIN):
+            connect_s = self.deadline.policy.connect_s
+            number = self._in_slices(settled, connect_s, "no connection within")
+        if number:
+            raise OSError(number, os.strerror(number))
+        self.settimeout(SLICE_S)
+
+    def makefile(self, mode: Any = "rb", *_: Any, **__: Any) -> Any:
+        return super().makefile(mode, BUFFER_BYTES)
+
+    def sendall(self, data: Any, *_: Any) -> None:
+        stall_s, view = self.deadline.policy.stall_s, memoryview(data).cast("B")
+        while len(view):
+            view = view[self._in_slices(super().send, stall_s, TAKES_NOTHING, view) :]
+
+    def recv_into(self, into: Any, *_: Any) -> int:
+        stall_s = self.deadline.policy.stall_s
+        return self._in_slices(super().recv_into, stall_s, SENDS_NOTHING, into)
+
+    def expect(self, left: int) -> None:
+        """Note how many bytes of a body are yet to come: many wake a waiting thread together."""
+        wake_bytes = WAKE_BYTES if left > WAKE_BYTES + WAKE_SLACK_BYTES else 1
+        if wake_bytes != self._wake_bytes:
+            self._wake_bytes = wake_bytes
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
+
+    def _in_slices(
+        self, call: Callable[..., Result], limit_s: float, failure: str, *given: Any
+    ) -> Result:
+        """Repeat a call that times out after a slice, until it returns or a bound is reached."""
+        since = time.monotonic()
+        while True:
+            self.deadline.check()
+            try:
+                return call(*given)
+            except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self.expect(0)  # a few may be there
+                if time.monotonic() - since >= limit_s:
+                    told = f"{failure} {limit_s:g} s"
+                    raise StallError(errno.ETIMEDOUT, told) from None
+
+
+class _TLSSocket(_Socket, ssl.SSLSocket):
+    """A socket of TLS whose waits obey a deadline."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        connect_s = self.deadline.policy.connect_s
+        self._in_slices(super().do_handshake, connect_s, "no TLS connection within", block)
 
 
 class Answer(http.client.HTTPResponse):
-    """An answer; one that only says what will come, as 103 does, is passed over.
+    """An answer; interim ones, such as 103, are skipped (RFC 9110, 15.2)."""
 
-    Source: RFC 9110, 15.2.
-    """
-
-    def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
-        self._timed: _TimedSocket = sock
+    def __init__(self, sock: _Socket, *given: Any, **named: Any) -> None:
+        self._socket = sock
         super().__init__(sock, *given, **named)
 
     def receive_into(self, into: memoryview) -> int:
-        """Receive what has come of the body, or wait for some; 0 where it has ended."""
+        """Receive the part of the body that is there, or wait for some; 0 at its end."""
         if self.fp is None or self.chunked or self.length is None:
             return self.readinto(into)
         into = into[: self.length]
-        self._timed.expect(len(into))
+        self._socket.expect(len(into))
         came = self.fp.readinto1(into)
         self.length -= came
         if not came or not self.length:
-            self._timed.expect(0)
-            cast(Any, self)._close_conn()
+            self._socket.expect(0)
+            self._close_conn()  # type: ignore[attr-defined]
         return came
 
     def _read_status(self) -> tuple[str, int, str]:
-        version, status, reason = cast(Any, super())._read_status()
+        version, status, reason = super()._read_status()  # type: ignore[misc]
         is_interim = 100 < status < 200 and status != http.HTTPStatus.SWITCHING_PROTOCOLS
         return version, 100 if is_interim else status, reason
 
 
 class Connection(http.client.HTTPConnection):
-    """A connection to one server, directly or by a proxy.
+    """A connection to one server, directly or through a proxy.
 
     Args:
-        origin: the server.
-        proxy: of ``proxy_for``.
-        context: of TLS, for https.
+        route: way to the server.
     """
 
     response_class = Answer
+    sock: Any
 
-    def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
-        self.origin, self.proxy, self._context = origin, proxy, context
-        self.effort: Effort | None = None
-        self._opened: socket.socket | None = None
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.origin, self.proxy, self._context = route
+        self.deadline: Deadline | None = None
+        self._opened: _Socket | None = None
         self.proxy_headers: dict[str, str] = {}
-        if proxy is None:
-            super().__init__(origin.host, origin.port)
+        if self.proxy is None:
+            super().__init__(self.origin.host, self.origin.port)
         else:
-            at = urlsplit(proxy)
+            at = urlsplit(self.proxy)
             if at.scheme not in ("http", ""):
-                raise OSError(errno.EPROTONOSUPPORT, f"a proxy by {at.scheme} is not known")
+                raise OSError(errno.EPROTONOSUPPORT, f"unsupported scheme of a proxy: {at.scheme}")
             if at.username is not None:
                 shown = basic(unquote(at.username), unquote(at.password or ""))
                 self.proxy_headers["Proxy-Authorization"] = shown
             super().__init__(at.hostname or "", at.port or 3128)
-            if origin.scheme == "https":
-                self.set_tunnel(origin.host, origin.port, self.proxy_headers)
-        own = cast(Any, self)
-        own._create_connection = self._open_socket  # of http.client, which connects by it
-
-    def is_to(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> bool:
-        """Return whether it leads to a server, in this way."""
-        return (self.origin, self.proxy) == (origin, proxy) and self._context is context
+            if self._context is not None:
+                self.set_tunnel(self.origin.host, self.origin.port, self.proxy_headers)
+        self._create_connection = self._open_socket  # http.client connects by it
 
     @property
     def is_open(self) -> bool:
         """Whether it has been connected."""
         return self.sock is not None
 
-    def begin(self, effort: Effort) -> None:
-        """Have the next request, and its answer, belong to an effort."""
-        self.effort = effort
+    def begin(self, deadline: Deadline) -> None:
+        """Have the next request, and its answer, obey a deadline."""
+        self.deadline = deadline
         if self.sock is not None:
-            cast(Any, self.sock).effort = effort
+            self.sock.deadline = deadline
 
     def abandon(self) -> None:
         """Close the descriptor and nothing else, in a child after fork.
 
-        A thread of the parent's, which is not there, may hold the lock of all that reads from it.
+        A thread of the parent, which the child lacks, may hold the lock of a reader of the socket.
         """
-        if self._opened is not None:
-            self._opened.close()
+        if self._opened is not None and (number := self._opened.detach()) >= 0:
+            os.close(number)
 
     def connect(self) -> None:
-        """Connect, and encrypt what is sent where the URL says so."""
+        """Connect, and encrypt if the URL says so."""
         super().connect()
-        if self.origin.scheme == "https":
-            assert self._context is not None
-            timed = cast(_TimedSocket, self.sock)
+        if self._context is not None:
             tls = self._context.wrap_socket(
-                timed.sock, server_hostname=self.origin.host, do_handshake_on_connect=False
+                self.sock, server_hostname=self.origin.host, do_handshake_on_connect=False
             )
-            self._opened = tls
-            self.sock = cast(Any, _TimedSocket(tls, timed.effort))
-            self._shake_hands(tls)
+            self.sock = self._opened = cast(_TLSSocket, tls)
+            self._opened.deadline = cast(Deadline, self.deadline)
+            self._opened.do_handshake()
 
-    def _shake_hands(self, tls: ssl.SSLSocket) -> None:
-        effort = cast(Effort, self.effort)
-        until = time.monotonic() + effort.patience.connect_s
-        while True:
-            effort.check()
-            try:
-                tls.do_handshake()
-                return
-            except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if time.monotonic() >= until:
-                    told = f"no TLS connection within {effort.patience.connect_s:g} s"
-                    raise StallError(errno.ETIMEDOUT, told) from None
-
-    def _open_socket(self, address: tuple[str, int], *_: Any) -> _TimedSocket:
-        effort = cast(Effort, self.effort)
+    def _open_socket(self, address: tuple[str, int], *_: Any) -> _Socket:
+        deadline = cast(Deadline, self.deadline)
         last: OSError | None = None
         for family, kind, protocol, _name, found in socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM
         ):
             try:
-                sock = socket.socket(family, kind, protocol)
-            except OSError as error:  # of a family that this machine has not
+                sock = _Socket(family, kind, protocol)
+            except OSError as error:  # of a family that this machine lacks
                 last = error
                 continue
+            self._opened, sock.deadline = sock, deadline
             try:
-                self._opened = sock
-                _connect(sock, found, effort)
-                return _TimedSocket(sock, effort)
-            except OSError as error:
+                sock.connect(found)
+                return sock
+            except BaseException as error:
                 sock.close()
+                if not isinstance(error, OSError):
+                    raise
                 last = error
-                effort.check()
-            except BaseException:
-                sock.close()
-                raise
+                deadline.check()
         raise last or OSError(errno.EADDRNOTAVAIL, "its name has no address")
-
-
-def _connect(sock: socket.socket, address: Any, effort: Effort) -> None:
-    sock.setblocking(False)
-    number = sock.connect_ex(address)
-    until = time.monotonic() + effort.patience.connect_s
-    poll = select.poll()
-    poll.register(sock, select.POLLOUT)
-    while number in (errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EAGAIN):
-        effort.check()
-        if poll.poll(1000 * SLICE_S):
-            number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        elif time.monotonic() >= until:
-            told = f"no connection within {effort.patience.connect_s:g} s"
-            raise StallError(errno.ETIMEDOUT, told)
-    if number:
-        raise OSError(number, os.strerror(number))

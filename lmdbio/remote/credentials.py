@@ -1,4 +1,4 @@
-"""Headers by which the server of a URL is shown who asks."""
+"""Headers with the credentials for the server of a URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADERS = "LMDBIO_HTTP_HEADERS"
 
 
 def own_headers(target: Target) -> dict[str, str]:
-    """Return the headers that show the server of a URL who asks.
+    """Return the headers with the credentials for the server of a URL.
 
     Raises:
         ValueError: the variable of the environment has no headers.

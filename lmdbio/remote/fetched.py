@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lmdbio.errors import Error
-from lmdbio.remote.effort import AbandonedError, never
+from lmdbio.remote.retry import AbandonedError, never
 from lmdbio.remote.url import redacted
 
 __all__ = ["FetchedFile", "failed"]

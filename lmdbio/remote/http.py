@@ -1,14 +1,14 @@
 """HttpFile: a file on an HTTP server, read by ranges.
 
     range -> connection from the pool -> answer, judged (``answer``) -> bytes, straight into memory
-          -> pool;   what failed is asked for again, from the byte on that is missing (``effort``)
+          -> pool;   a request that failed is retried from the missing byte on (``retry``)
 
 Invariants:
   - bytes are those of the state that the file was opened in, as far as the server tells: by its
     ETag, which it is asked to hold each range against (``If-Match``), or by date and size, which
     prove less, so that the meta pages are looked at besides;
   - an exception names the file, without what is secret in its URL, and the reason;
-  - what shows who asks goes to the server of the URL alone, never to one that this one leads to.
+  - credentials go to the server of the URL alone, never to the target of a redirect.
 
 Source: RFC 9110 and RFC 9112.
 """
@@ -27,23 +27,23 @@ from functools import lru_cache
 from typing import cast
 
 from lmdbio.errors import Error
-from lmdbio.remote.answer import AGAIN, FileState, judge_range, refuse_status, retry_after
+from lmdbio.remote.answer import RETRIED, FileState, judge_range, refuse_status, retry_after
 from lmdbio.remote.connection import Answer, Connection, StallError, basic
 from lmdbio.remote.credentials import own_headers
-from lmdbio.remote.effort import AbandonedError, Effort, Patience, never
 from lmdbio.remote.pool import Pool, shared_pool
+from lmdbio.remote.retry import AbandonedError, Deadline, RetryableError, RetryPolicy, never
 from lmdbio.remote.url import Target, join_url, redacted, scheme_of
 from lmdbio.system import fork
 
 __all__ = ["HttpFile"]
 
-#: The first request brings so much, which holds both meta pages, and small files whole.
+#: Length of the first request, which holds both meta pages, and small files whole.
 HEAD_BYTES = 64 << 10
 REDIRECTS_MAX = 10
-#: A signature that is refused is made anew, unless it is as young as that.
+#: Age at which a refused signature is renewed.
 SIGNED_S_MIN = 10.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: The body of an answer without the bytes is received up to so many bytes, to keep the connection.
+#: Largest unwanted body that is received, so that the connection can be kept.
 DRAIN_BYTES_MAX = 64 << 10
 #: Most requests go to one of a few.
 _target_of = lru_cache(64)(Target.of)
@@ -54,11 +54,14 @@ class HttpFile:
 
     Attributes:
         url, name, size, validator, keeps_state: see ``_core.RemoteFile``.
+        target_url: place of the file after redirects.
+        state: state that it was opened in; None: it is being opened.
 
     Args:
-        url: of http or https, with a user and password for basic authentication, if need be.
-        patience: bounds of its requests; None: as the environment says.
-        sign: returns the URL of HTTP under which ``url``, of a bucket, is read for some time.
+        url: URL of http or https, with a user and password for basic authentication, if need be.
+        policy: bounds of requests; None: as the environment says.
+        sign: function that returns the HTTP URL under which ``url``, of a bucket, is read for some
+            time.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: it cannot be opened.
@@ -68,28 +71,28 @@ class HttpFile:
     def __init__(
         self,
         url: str,
-        patience: Patience | None = None,
+        policy: RetryPolicy | None = None,
         *,
         sign: Callable[[], str] | None = None,
     ) -> None:
         self.url, self.name, self._sign = url, redacted(url), sign
-        self.patience = patience or Patience.from_env()
+        self.policy = policy or RetryPolicy.from_env()
         self._pool: Pool | None = shared_pool()
         self._resolving = threading.Lock()
         fork.register(self)
-        #: Where ``url`` leads to by now; a signed one may expire.
-        self._target_url = url if sign is None else sign()
+        # A redirect, or a signature, may expire.
+        self.target_url = url if sign is None else sign()
         self._resolved_s = time.monotonic()
         self._headers = own_headers(_target_of(url)) if sign is None else {}
-        self._state: FileState | None = None
+        self.state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
         got, _ = self._read(0, memoryview(head), never)
-        assert self._state is not None
-        self.size: int = self._state.size
-        self.validator: str = self._state.validator
+        assert self.state is not None
+        self.size: int = self.state.size
+        self.validator: str = self.state.validator
         # A date is one of a second, and servers remember it: it tells of most changes, not of all.
-        self.keeps_state: bool = self._state.is_strong
+        self.keeps_state: bool = self.state.is_strong
         if self.keeps_state:  # else the meta pages are looked at again and again
             self._head = bytes(head[:got])
 
@@ -107,7 +110,7 @@ class HttpFile:
         self._head = b""
 
     def close(self) -> None:
-        """Let go of the connections. May be called twice."""
+        """Release the connections. May be called twice."""
         self._pool = None
 
     def _after_fork(self) -> None:
@@ -118,13 +121,13 @@ class HttpFile:
     def _read(
         self, offset: int, into: memoryview, is_given_up: Callable[[], bool]
     ) -> tuple[int, int]:
-        """Return the bytes that have come, and the requests that were made."""
+        """Return the number of bytes that have come, and that of requests."""
         what = f"bytes {offset}-{offset + len(into) - 1}"
-        effort = Effort(self.patience, self.name, what, is_given_up)
+        deadline = Deadline(self.policy, self.name, what, is_given_up)
         at = requests = 0
         while at < len(into):
             requests += 1
-            asked = _Range(self, effort, offset + at, into[at:])
+            asked = _Range(self, deadline, offset + at, into[at:])
             try:
                 asked.fetch()
             except (AbandonedError, MemoryError):
@@ -132,105 +135,76 @@ class HttpFile:
             except Error as error:
                 raise Error(f"{self.name}: {error}") from None
             except Exception as error:
-                self._judge_failure(effort, error, asked)
+                self._judge_failure(deadline, error, asked)
             at += asked.received
             if asked.is_last:
                 break
         return at, requests
 
-    def _judge_failure(self, effort: Effort, error: Exception, asked: _Range) -> None:
-        """Wait for the next attempt, or raise what ends the read."""
+    def _judge_failure(self, deadline: Deadline, error: Exception, asked: _Range) -> None:
+        """Wait for the next attempt, or raise the error that ends the read."""
         if asked.received:
-            effort.progressed()
+            deadline.progressed()
         if isinstance(error, OSError) and error.filename == self.name:
-            raise error from None  # the effort's own: time is up
+            raise error from None  # raised by the deadline
         if asked.is_stale:
-            return  # the server had closed a connection that was kept: at once by a new one
-        if self._sign is None and not isinstance(error, _AgainError | _StatusError):
-            self._resolve_again(asked.url)  # it may lead to another place by now
-        if isinstance(error, _AgainError):
-            effort.failed(str(error), after_s=error.after_s)
-        elif isinstance(error, _StatusError):
-            self._judge_status(effort, error, asked)
-        elif isinstance(error, socket.gaierror):
-            self._judge_name(effort, error)
-        elif isinstance(error, OSError):
-            _judge_system(effort, error)
-        elif isinstance(error, http.client.HTTPException):
-            effort.failed(f"no answer that can be understood ({type(error).__name__}: {error})")
+            return  # the server had closed an idle connection: at once by a new one
+        if isinstance(error, _StatusError):
+            number, reason = refuse_status(error.status, error.reason)
+            # Where a redirect led to, or a signature, may have expired: ask anew.
+            may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
+            may_retry = may_expire and self._resolve_again(asked.url)
         else:
-            raise error
+            if self._sign is None and not isinstance(error, RetryableError):
+                self._resolve_again(asked.url)  # it may redirect to another place by now
+            number, reason, may_retry = _judge_error(error)
+        if not may_retry:
+            raise deadline.error(number, reason) from None
+        after_s = error.after_s if isinstance(error, RetryableError) else None
+        deadline.failed(reason, number, after_s)
 
-    def _judge_status(self, effort: Effort, error: _StatusError, asked: _Range) -> None:
-        number, told = refuse_status(error.status, error.reason)
-        may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
-        if not may_expire or not self._resolve_again(asked.url):
-            raise effort.error(number, told) from None
-        effort.failed(told, number)  # where the URL led to has expired: to be asked anew
-
-    def _judge_name(self, effort: Effort, error: socket.gaierror) -> None:
-        told = f"its host cannot be found: {error.strerror}"
-        if error.errno == socket.EAI_AGAIN:
-            effort.failed(told, errno.EHOSTUNREACH)
-        else:
-            raise effort.error(errno.EHOSTUNREACH, told) from None
-
-    # --- where it lies, and for whom
+    # --- redirects and credentials
 
     def _resolve_again(self, refused_url: str) -> bool:
-        """Find out anew where it lies; false: it lies just there, as was just found out.
+        """Renew the place of the file; false: the place that was refused is already new.
 
         Args:
-            refused_url: that a request went to. Another thread may have come first.
+            refused_url: URL of the failed request. Another thread may have come first.
         """
         with self._resolving:
-            if refused_url != self._target_url:
+            if refused_url != self.target_url:
                 return True
             if self._sign is None:
-                self._target_url = self.url
+                self.target_url = self.url
                 return refused_url != self.url
             if time.monotonic() < self._resolved_s + SIGNED_S_MIN:
                 return False
-            self._target_url, self._resolved_s = self._sign(), time.monotonic()
+            self.target_url, self._resolved_s = self._sign(), time.monotonic()
             return True
 
     def follow(self, location: str, base: str) -> None:
-        """Go where a server leads.
+        """Follow a redirect from ``base``.
 
         Raises:
-            OSError: that is no place to go to.
+            OSError: it leads to no URL of HTTP, or from https to http.
         """
+        if not location:
+            raise OSError(errno.EIO, "redirect without a Location")
         try:
-            leads_to = join_url(base, location)
+            target = join_url(base, location)
+            if scheme_of(target) not in ("http", "https"):
+                raise OSError(errno.EIO, f"redirect to {redacted(target)}, which is not HTTP")
+            _target_of(target)
         except ValueError:
-            raise OSError(errno.EIO, "the server leads to what is no URL") from None
-        if scheme_of(leads_to) not in ("http", "https"):
-            raise OSError(errno.EIO, f"the server leads to {redacted(leads_to)}")
-        if scheme_of(base) == "https" and scheme_of(leads_to) != "https":
-            raise OSError(errno.EACCES, f"the server leads from https to {redacted(leads_to)}")
-        try:
-            _target_of(leads_to)
-        except ValueError as error:
-            raise OSError(errno.EIO, f"the server leads elsewhere: {error}") from None
-        self._target_url = leads_to
-
-    @property
-    def target_url(self) -> str:
-        """Where it lies by now."""
-        return self._target_url
-
-    @property
-    def state(self) -> FileState | None:
-        """The state that it was opened in; None: it is being opened."""
-        return self._state
-
-    @state.setter
-    def state(self, state: FileState) -> None:
-        self._state = state
+            told = f"redirect to an invalid URL: {redacted(location)}"
+            raise OSError(errno.EIO, told) from None
+        if scheme_of(base) == "https" and scheme_of(target) != "https":
+            raise OSError(errno.EACCES, f"redirect from https to {redacted(target)}")
+        self.target_url = target
 
     @property
     def pool(self) -> Pool:
-        """Connections that are kept.
+        """Connections of this process.
 
         Raises:
             ValueError: the file is closed.
@@ -241,7 +215,7 @@ class HttpFile:
         return pool
 
     def headers_for(self, target: Target) -> dict[str, str]:
-        """Return the headers that show a server who asks."""
+        """Return the headers with the credentials for a server."""
         if self._sign is not None:
             return {}
         own = _target_of(self.url)
@@ -252,16 +226,25 @@ class HttpFile:
         return self._headers
 
 
-def _judge_system(effort: Effort, error: OSError) -> None:
+def _judge_error(error: Exception) -> tuple[int, str, bool]:
+    """Return number and text of an attempt's error, and whether another attempt may succeed."""
+    if isinstance(error, RetryableError):
+        return errno.EIO, str(error), True
+    if isinstance(error, socket.gaierror):
+        told = f"host not found: {error.strerror}"
+        return errno.EHOSTUNREACH, told, error.errno == socket.EAI_AGAIN
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise effort.error(errno.EACCES, f"its certificate is not trusted: {error}") from None
-    number, told = error.errno or errno.EIO, error.strerror or str(error)
-    if not isinstance(error, _PASSING) and number not in _UNREACHABLE:
-        raise effort.error(number, told) from None
-    effort.failed(told, number)
+        return errno.EACCES, f"certificate is not trusted: {error}", False
+    if isinstance(error, OSError):
+        number = error.errno or errno.EIO
+        may_retry = isinstance(error, _PASSING) or number in _UNREACHABLE
+        return number, error.strerror or str(error), may_retry
+    if isinstance(error, http.client.HTTPException):
+        return errno.EIO, f"invalid HTTP answer ({type(error).__name__}: {error})", True
+    raise error
 
 
-#: Errors after which another attempt may do, and their numbers.
+#: Errors of the system after which another attempt may succeed, and their numbers.
 _PASSING = (ConnectionError, StallError, ssl.SSLError)
 _UNREACHABLE = frozenset(
     {
@@ -276,14 +259,6 @@ _UNREACHABLE = frozenset(
 )
 
 
-class _AgainError(Exception):
-    """An attempt has failed, and another one may not."""
-
-    def __init__(self, told: str, after_s: float | None = None) -> None:
-        super().__init__(told)
-        self.after_s = after_s
-
-
 class _StatusError(Exception):
     """A server refuses."""
 
@@ -296,38 +271,34 @@ class _Range:
     """One request for a range, and its answer.
 
     Attributes:
-        url: that was asked, after all redirections.
-        received: bytes that have come.
-        is_last: the file ends with them.
-        has_followed: a server has led to ``url`` just now.
-        is_stale: the connection was kept, and the server had closed it before it was asked.
+        url: URL that was asked, after redirects.
+        received: number of bytes that have come.
+        is_last: whether the file ends with them.
+        has_followed: whether a redirect led to ``url`` just now.
+        is_stale: whether the connection was kept, and the server had closed it in the meantime.
     """
 
-    def __init__(self, file: HttpFile, effort: Effort, offset: int, into: memoryview) -> None:
-        self._file, self._effort = file, effort
+    def __init__(self, file: HttpFile, deadline: Deadline, offset: int, into: memoryview) -> None:
+        self._file, self._deadline = file, deadline
         self._first, self._into, self.url = offset, into, ""
         self.received, self.is_last, self.is_stale = 0, False, False
         self.has_followed = False
 
     def fetch(self) -> None:
-        """Ask, follow where the server leads, and receive."""
-        for _ in range(REDIRECTS_MAX):
+        """Ask, follow redirects, and receive."""
+        for _ in range(REDIRECTS_MAX + 1):
             self.url = url = self._file.target_url
             target = _target_of(url)
-            connection, is_kept = self._file.pool.take(target)
-            answer = None
+            connection, answer = self._file.pool.take(target.origin), None
             try:
-                answer = self._ask(connection, target, is_kept)
+                answer = self._ask(connection, target)
                 if answer.status not in REDIRECTS:
                     self._receive(answer)
                     return
-                location = answer.headers.get("Location", "")
                 _drain(answer)
-                if not location:
-                    raise OSError(errno.EIO, "the server leads elsewhere, and does not say where")
-                self._file.follow(location, url)
+                self._file.follow(answer.headers.get("Location", ""), url)
                 self.has_followed = True
-            except (_StatusError, _AgainError):
+            except (_StatusError, RetryableError):
                 if answer is not None:
                     _drain(answer)
                 raise
@@ -336,10 +307,11 @@ class _Range:
                 if answer is not None:
                     answer.close()
                 self._file.pool.give(connection, is_whole=is_whole)
-        raise OSError(errno.ELOOP, f"the server leads on and on, {REDIRECTS_MAX} times")
+        raise OSError(errno.ELOOP, f"more than {REDIRECTS_MAX} redirects")
 
-    def _ask(self, connection: Connection, target: Target, is_kept: bool) -> Answer:
-        connection.begin(self._effort)
+    def _ask(self, connection: Connection, target: Target) -> Answer:
+        was_kept = connection.is_open
+        connection.begin(self._deadline)
         last = self._first + len(self._into) - 1
         headers = {
             "Accept-Encoding": "identity",
@@ -362,7 +334,7 @@ class _Range:
             connection.endheaders()
             return cast(Answer, connection.getresponse())
         except (ConnectionError, ssl.SSLError):
-            if is_kept:
+            if was_kept:
                 self.is_stale = True
                 self._file.pool.clear(target.origin)  # the others have been kept as long
             raise
@@ -371,9 +343,9 @@ class _Range:
         status, state = answer.status, self._file.state
         if status == 412:
             raise Error("changed while it was read (status 412); open it again")
-        if status in AGAIN:
-            told = refuse_status(status, answer.reason)[1]
-            raise _AgainError(told, retry_after(_headers_of(answer)))
+        if status in RETRIED:
+            reason = refuse_status(status, answer.reason)[1]
+            raise RetryableError(reason, retry_after(_headers_of(answer)))
         if status not in (200, 206, 416):
             raise _StatusError(status, answer.reason)
         last = self._first + len(self._into) - 1
@@ -385,25 +357,25 @@ class _Range:
         while self.received < wanted:
             came = answer.receive_into(into[self.received :])
             if not came:
-                raise _AgainError(f"the answer ends after {self.received} of {wanted} bytes")
+                raise RetryableError(f"body ends after {self.received} of {wanted} bytes")
             self.received += came
-            self._effort.check()
         self.is_last = last == found.size - 1
-        self._effort.progressed()
+        self._deadline.progressed()
 
 
 def _headers_of(answer: http.client.HTTPResponse) -> dict[str, str]:
     """Return the headers; those that come twice, and differ, as one list (RFC 9110, 5.3)."""
-    found: dict[str, list[str]] = {}
-    for name, value in answer.headers.items():
-        values = found.setdefault(name.lower(), [])
-        if value not in values:
-            values.append(value)
-    return {name: ", ".join(values) for name, values in found.items()}
+    found: dict[str, str] = {}
+    for name, value in answer.headers.raw_items():  # which looks for no encoded words
+        name = name.lower()
+        known = found.setdefault(name, value)
+        if known != value:
+            found[name] = f"{known}, {value}"
+    return found
 
 
 def _drain(answer: http.client.HTTPResponse) -> None:
-    """Receive a body that nobody wants, if it is short: then the connection can be kept."""
+    """Receive an unwanted body, if it is short, so that the connection can be kept."""
     if answer.length is not None and answer.length <= DRAIN_BYTES_MAX:
         with contextlib.suppress(OSError, http.client.HTTPException, AbandonedError):
             answer.read()

@@ -11,9 +11,9 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from lmdbio.remote.effort import never
 from lmdbio.remote.fetched import FetchedFile
 from lmdbio.remote.http import HttpFile
+from lmdbio.remote.retry import never
 
 __all__ = ["JoinedFile"]
 

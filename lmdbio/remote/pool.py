@@ -11,13 +11,13 @@ import threading
 import weakref
 from functools import lru_cache
 
-from lmdbio.remote.connection import Connection, proxy_for
-from lmdbio.remote.url import Origin, Target
+from lmdbio.remote.connection import Connection, proxy_for, tls_context
+from lmdbio.remote.url import Origin
 from lmdbio.system import fork
 
 __all__ = ["Pool", "shared_pool"]
 
-#: Connections that are kept for the next request.
+#: Largest number of idle connections.
 IDLE_MAX = 128
 #: To look through the environment takes longer than much of a request.
 _proxy_of = lru_cache(64)(proxy_for)
@@ -25,8 +25,8 @@ _proxy_of = lru_cache(64)(proxy_for)
 
 @lru_cache(4)
 def _context_of(_process: int, _certificates: str | None, _folder: str | None) -> ssl.SSLContext:
-    """Return what TLS is spoken with: to read all certificates takes tens of milliseconds."""
-    return ssl.create_default_context()
+    """Return a context of TLS: to read all certificates takes tens of milliseconds."""
+    return tls_context()
 
 
 class Pool:
@@ -47,22 +47,22 @@ class Pool:
         for connection in inherited:
             connection.abandon()
 
-    def take(self, target: Target) -> tuple[Connection, bool]:
-        """Return a connection to a server, and whether it was kept."""
-        proxy, context = _proxy_of(target.origin), None
-        if target.origin.scheme == "https":
+    def take(self, origin: Origin) -> Connection:
+        """Return a connection to a server, which is open if it was kept."""
+        proxy, context = _proxy_of(origin), None
+        if origin.scheme == "https":
             named = map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))
             context = _context_of(os.getpid(), *named)
+        route = (origin, proxy, context)
         with self._lock:
-            for at in range(len(self._idle) - 1, -1, -1):
-                found = self._idle[at]
-                if found.is_to(target.origin, proxy, context):
-                    del self._idle[at]
-                    self._busy.add(found)
-                    return found, True
-            made = Connection(target.origin, proxy, context)
-            self._busy.add(made)
-        return made, False
+            for at in reversed(range(len(self._idle))):
+                if self._idle[at].route == route:
+                    connection = self._idle.pop(at)
+                    break
+            else:
+                connection = Connection(route)
+            self._busy.add(connection)
+        return connection
 
     def give(self, connection: Connection, *, is_whole: bool) -> None:
         """Keep a connection, if its last answer was received whole, or close it."""
@@ -76,7 +76,7 @@ class Pool:
             surplus.close()
 
     def clear(self, origin: Origin) -> None:
-        """Close those to a server that are kept."""
+        """Close the idle connections to a server."""
         with self._lock:
             gone = [one for one in self._idle if one.origin == origin]
             self._idle = [one for one in self._idle if one.origin != origin]

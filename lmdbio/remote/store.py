@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 from lmdbio.errors import Error, MissingExtraError
-from lmdbio.remote.effort import Patience
 from lmdbio.remote.fetched import FetchedFile, failed
 from lmdbio.remote.http import HttpFile
+from lmdbio.remote.retry import RetryPolicy
 from lmdbio.remote.url import redacted
 from lmdbio.system.log import tell
 
@@ -37,14 +37,14 @@ SIGN_TIMEOUT_S = 60
 _process: int | None = None
 
 
-def open_object(url: str, patience: Patience | None = None) -> HttpFile | FetchedFile:
+def open_object(url: str, policy: RetryPolicy | None = None) -> HttpFile | FetchedFile:
     """Open an object by its URL.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: it cannot be opened.
         MissingExtraError: obstore is not installed.
     """
-    patience = patience or Patience.from_env()
+    policy = policy or RetryPolicy.from_env()
     try:
         sign(url)
     except (MissingExtraError, _ForkedError):
@@ -53,10 +53,10 @@ def open_object(url: str, patience: Patience | None = None) -> HttpFile | Fetche
         why = failed(redacted(url), error)
         tell(f"{redacted(url)}: is read by obstore, for no URL can be signed: {why}")
         try:
-            return _Stored(url, patience)
+            return _Stored(url, policy)
         except Exception as error:
             raise failed(redacted(url), error) from None
-    return HttpFile(url, patience, sign=partial(_sign_again, url))
+    return HttpFile(url, policy, sign=partial(_sign_again, url))
 
 
 def _sign_again(url: str) -> str:
@@ -75,7 +75,7 @@ def sign(url: str) -> str:
     """
     if _process not in (None, os.getpid()):
         return _sign_elsewhere(url)
-    obstore, store, key = _store_of(url, Patience.from_env())
+    obstore, store, key = _store_of(url, RetryPolicy.from_env())
     return str(obstore.sign(store, "GET", key, EXPIRY))
 
 
@@ -105,7 +105,7 @@ def _sign_elsewhere(url: str) -> str:
     return done.stdout.strip()
 
 
-def _store_of(url: str, patience: Patience) -> tuple[Any, Any, str]:
+def _store_of(url: str, policy: RetryPolicy) -> tuple[Any, Any, str]:
     """Return obstore, its store for the folder of an object, and the object's name there."""
     global _process
     try:
@@ -121,12 +121,12 @@ def _store_of(url: str, patience: Patience) -> tuple[Any, Any, str]:
         client_options={
             # Options given here take the place of all that the environment says.
             "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes"),
-            "connect_timeout": timedelta(seconds=patience.connect_s),
-            "timeout": timedelta(seconds=patience.stall_s),
+            "connect_timeout": timedelta(seconds=policy.connect_s),
+            "timeout": timedelta(seconds=policy.stall_s),
         },
         retry_config={
-            "max_retries": patience.attempts - 1,
-            "retry_timeout": timedelta(seconds=patience.stall_s),
+            "max_retries": policy.attempts - 1,
+            "retry_timeout": timedelta(seconds=policy.stall_s),
         },
     )
     return obstore, store, key
@@ -135,8 +135,8 @@ def _store_of(url: str, patience: Patience) -> tuple[Any, Any, str]:
 class _Stored(FetchedFile):
     """An object that obstore reads."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
-        self._obstore, self._store, self._key = _store_of(url, patience)
+    def __init__(self, url: str, policy: RetryPolicy) -> None:
+        self._obstore, self._store, self._key = _store_of(url, policy)
         meta = self._obstore.head(self._store, self._key)
         self._etag = str(meta.get("e_tag") or "")
         validator = self._etag or str(meta.get("version") or "")

@@ -19,17 +19,17 @@ import lmdb
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.remote.effort import Patience
 from lmdbio.remote.http import HttpFile
+from lmdbio.remote.retry import RetryPolicy
 from tests.support.range_server import Asked, Fault, RangeServer
 
-PATIENCE = Patience(
+POLICY = RetryPolicy(
     connect_s=0.5,
     stall_s=0.3,
     total_s=3.0,
     attempts=4,
-    pause_s=0.01,
-    pause_s_max=0.05,
+    backoff_s=0.01,
+    backoff_s_max=0.05,
     retry_after_s_max=0.2,
 )
 #: A machine that does other things as well wakes a thread up late.
@@ -134,7 +134,7 @@ def try_plan(seed: int) -> str:
         server.plan = Plan(rng)
         named = f"127.0.0.1:{server.port}{PATH}"
         try:
-            with _core.Engine.remote(HttpFile(server.url(PATH), PATIENCE), 4) as engine:
+            with _core.Engine.remote(HttpFile(server.url(PATH), POLICY), 4) as engine:
                 opened = time.monotonic()
                 reads, memory = _reads(rng)
                 with engine.submit(reads, memory) as ticket:
@@ -151,7 +151,7 @@ def try_plan(seed: int) -> str:
             outcome = type(error).__name__
         took = time.monotonic() - opened
         # The reads of one batch go four at a time.
-        bound = 4 * PATIENCE.total_s + SLACK_S
+        bound = 4 * POLICY.total_s + SLACK_S
         assert took <= bound, f"seed {seed}: took {took:.1f} s"
     return outcome
 
