@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Trace(Protocol):
-        """What a stage tells a trace (``tracing.Trace``)."""
+        """A trace, as stages know it (``tracing.Trace``)."""
 
         @property
         def path(self) -> str:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
             """End it."""
 
     class Ledger(Protocol):
-        """What openings tell a ledger (``ledger.Ledger``)."""
+        """A ledger, as openings know it (``ledger.Ledger``)."""
 
         def follow(self, owner: Any, facts: Any, counter: Any, engines: Any) -> None:
             """Count what an object reads."""
