@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmdbio._core import Extents, open_data
+from lmdbio._core import Extents
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
@@ -13,6 +13,7 @@ from lmdbio.planning.reads import GAP_BYTES_MAX, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.prediction.reader import Located, predict_job
 from lmdbio.provenance import find_data
+from lmdbio.remote.data import open_data
 from lmdbio.simulate import run_reader
 
 __all__ = ["environment_of", "predict", "simulate"]

@@ -1,6 +1,6 @@
 """_core: the seam to the C core, the only room that touches ``ffi`` and ``lib``.
 
-Uses ``errors``, ``remote``, ``system.fork`` and the extension, whose Python objects are made by
+Uses ``errors``, ``system`` and the extension, whose Python objects are made by
 glue/*.h.
 
 Each file is a thin, typed shape over rooms of ``csrc/``: it owns what C hands out, turns
@@ -57,7 +57,7 @@ _NAMES = {
     ),
     "datum": ("DATUM", "copy_datum_floats", "parse_datums"),
     "descriptor": ("Descriptor",),
-    "engine": ("Engine", "Ticket", "open_data"),
+    "engine": ("Engine", "Ticket"),
     "exchange": (
         "ASKING",
         "Arrival",

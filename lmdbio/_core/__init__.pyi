@@ -64,7 +64,6 @@ from lmdbio._core.descriptor import (
 from lmdbio._core.engine import (
     Engine as Engine,
     Ticket as Ticket,
-    open_data as open_data,
 )
 from lmdbio._core.exchange import (
     ASKING as ASKING,

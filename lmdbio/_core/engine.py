@@ -10,8 +10,8 @@ from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import cell_of, held, owned
 from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._core.trace import ring
-from lmdbio.remote.names import absolute, is_url
 from lmdbio.system.log import tell
+from lmdbio.system.names import absolute
 from lmdbio.system.slim import partial
 
 TYPE_CHECKING = False
@@ -377,27 +377,3 @@ class Engine(Opened):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def open_data(name: str | os.PathLike[str], kind: str = "pread", depth: int = 8) -> Engine:
-    """Open a data file for reading.
-
-    Args:
-        name: its path, or its URL.
-        kind: of ``Engine``; a file that lies elsewhere is read by requests instead of "pread" or
-            "mmap".
-        depth: requests in flight, 1..256.
-
-    Raises:
-        OSError, Error: it cannot be opened.
-        IncompatibleError: it cannot be read by this kind.
-        MissingExtraError: no package is installed that knows the URL's scheme.
-    """
-    text = os.fspath(name)
-    if not is_url(text):
-        return Engine(text, kind, depth)
-    from lmdbio._core.remote import refuse_kind
-    from lmdbio.remote import open_url, redacted
-
-    refuse_kind(redacted(text), kind)
-    return Engine.remote(open_url(text), depth)

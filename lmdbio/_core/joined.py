@@ -15,7 +15,7 @@ from lmdbio._core._lmdbio import lib
 from lmdbio._core.arrays import pointer_to
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import Status
-from lmdbio.remote import absolute
+from lmdbio.system.names import absolute
 
 #: Structured dtype of ``lio_part``.
 PART = np.dtype(

@@ -41,6 +41,7 @@ from lmdbio.locate.glance import Glance
 from lmdbio.locate.open_database import settled
 from lmdbio.machine import storage
 from lmdbio.remote import shown
+from lmdbio.remote.data import open_data
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
@@ -102,7 +103,7 @@ def info(
 
 def _look(data: Path | str, sidecar: Path | str | None) -> dict[str, Any]:
     """Return all facts of one file."""
-    with _core.open_data(data) as engine, judging(engine) as meta:
+    with open_data(data) as engine, judging(engine) as meta:
         found: dict[str, Any] = {
             "data": shown(data),
             "file_bytes": engine.size(),

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from lmdbio import _core, provenance
+from lmdbio import provenance
 from lmdbio.cli.choices import (
     calibration_status,
     choices,
@@ -34,6 +34,7 @@ from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import is_url, shown
+from lmdbio.remote.data import open_data
 
 __all__ = ["library_facts", "library_line", "tell_set"]
 
@@ -109,7 +110,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
 def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of one file."""
     data = provenance.find_data(file)
-    with _core.open_data(data) as engine, judging(engine) as meta:
+    with open_data(data) as engine, judging(engine) as meta:
         databases = list_databases(engine, meta, LEAVES_MAX)
         return {
             "data": shown(data),

@@ -13,7 +13,6 @@ import click
 from rich.table import Table
 
 from lmdbio import provenance, share
-from lmdbio._core import open_data
 from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
@@ -41,6 +40,7 @@ from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.remote import is_url
+from lmdbio.remote.data import open_data
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.memory import measure_memory
 from lmdbio.tuning.network import measure_network

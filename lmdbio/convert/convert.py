@@ -55,6 +55,7 @@ from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.writer import Form, Made
 from lmdbio.remote import redacted
+from lmdbio.remote.data import open_data
 from lmdbio.system.log import tell
 from lmdbio.system.publish import Draft
 
@@ -156,7 +157,7 @@ def convert(
     began = time.monotonic()
     _refuse_unknown(form)
     data = find_data(path, subdir)
-    with _core.open_data(data, engine, depth) as reader:
+    with open_data(data, engine, depth) as reader:
         target = sidecar_file(data, output)
         if has_folder(output):
             make_folder(target)

@@ -47,6 +47,7 @@ from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
 from lmdbio.remote import is_url, redacted
+from lmdbio.remote.data import open_data
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -123,7 +124,7 @@ def verify(
     def walk_all() -> VerifyReport:
         sidecar: Path | str | None = place
         with contextlib.ExitStack() as stack:
-            reader = stack.enter_context(_core.open_data(data, engine, depth))
+            reader = stack.enter_context(open_data(data, engine, depth))
             meta = _core.read_meta(reader)
             opened = None
             with contextlib.suppress(*_absent(place, provenance)):

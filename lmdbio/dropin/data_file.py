@@ -32,6 +32,7 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
+from lmdbio.remote.data import open_data
 from lmdbio.remote.names import absolute, is_url, shown
 from lmdbio.system.slim import Lock
 
@@ -177,7 +178,7 @@ class DataFile(_Counted):
                 f"lib_version={lib_version}: this build has no LMDB {lib_version}.x engine."
             )
         try:
-            self.engine = _core.open_data(data)
+            self.engine = open_data(data)
         except (OSError, InvalidError) as error:
             raise _unopened(self.path, data, error) from error
         self._choice = self._choose(overrides)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from lmdbio import _core
 from lmdbio.errors import Error, MovedError, ShortReadError, moved_error
 from lmdbio.remote import shown
+from lmdbio.remote.data import open_data
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import tell
 
@@ -217,7 +218,7 @@ def opening(
         OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
         LookupError: no such named database.
     """
-    pages = _core.open_data(data, engine, depth=32)
+    pages = open_data(data, engine, depth=32)
     meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)

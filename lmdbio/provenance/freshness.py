@@ -32,6 +32,7 @@ from lmdbio.provenance import (
     pack_database,
     values,
 )
+from lmdbio.remote.data import open_data
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import tell
@@ -187,7 +188,7 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
 def is_described(data: Path | str, sidecar: Path | str) -> bool:
     """Return whether there is a provenance file, whole and of this very state."""
     try:
-        with _core.open_data(data) as engine, Provenance.open(sidecar) as found:
+        with open_data(data) as engine, Provenance.open(sidecar) as found:
             check(engine, _core.read_meta(engine), found)
             found.check_blocks()
     except (Error, OSError):  # the next reader will say what is wrong with the data

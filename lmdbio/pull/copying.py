@@ -33,6 +33,7 @@ from lmdbio.errors import Error
 from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, redacted, with_suffix
+from lmdbio.remote.data import open_data
 from lmdbio.system.log import WARNING, tell
 from lmdbio.system.publish import unwritable
 
@@ -104,7 +105,7 @@ def pull(
     if not overwrite and os.path.lexists(goal):
         raise FileExistsError(errno.EEXIST, "exists", str(goal))
     source = os.fspath(find_data(url))
-    with _core.open_data(source, depth=DEPTH) as engine, _Part(goal, _State.of(engine)) as part:
+    with open_data(source, depth=DEPTH) as engine, _Part(goal, _State.of(engine)) as part:
         resumed = part.bytes_there
         _copy(engine, part, progress)
         try:
@@ -350,7 +351,7 @@ def _copy_sidecar(source: str, goal: Path) -> Path | None:
     except OSError as error:
         raise unwritable(error, place, "the provenance file") from error
     try:
-        with _core.open_data(with_suffix(source, SUFFIX)) as engine:
+        with open_data(with_suffix(source, SUFFIX)) as engine:
             content = engine.read(0, engine.size())
     except (FileNotFoundError, PermissionError):
         return None

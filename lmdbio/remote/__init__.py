@@ -1,7 +1,8 @@
 """remote: files that lie elsewhere, on servers and in object stores, read by ranges.
 
-Uses ``errors`` and ``system``.
+Uses ``_core``, ``errors`` and ``system``.
 
+    data         a data file, opened by its path or its URL
     names        URLs, told from paths
     url          URLs, taken apart, and said to people
     http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``retry`` and

@@ -17,6 +17,7 @@ from lmdbio.machine import storage
 from lmdbio.machine.calibration import Kind, Sample, SharedSample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.provenance import find_data
+from lmdbio.remote.data import open_data
 from lmdbio.tuning.tune import (
     FLIGHT_BYTES_MAX,
     NotColdError,
@@ -89,7 +90,7 @@ class _Runs:
         def begin() -> tuple[Kind, int] | None:
             if self._place is None:
                 return None
-            self._engine = _core.open_data(find_data(path))
+            self._engine = open_data(find_data(path))
             self._memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
             found = storage.look(self._engine, cached=False, thorough=True)
             kind: Kind = "pread" if found.direct is False else "direct"

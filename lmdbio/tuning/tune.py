@@ -38,6 +38,7 @@ from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import find_data
+from lmdbio.remote.data import open_data
 
 __all__ = [
     "SECONDS",
@@ -183,7 +184,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    with _core.open_data(find_data(path, subdir)) as engine:
+    with open_data(find_data(path, subdir)) as engine:
         size = engine.size()
         if size < FILE_BYTES_MIN:
             raise ValueError(

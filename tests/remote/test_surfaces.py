@@ -26,12 +26,13 @@ import pytest
 from click.testing import CliRunner
 
 import lmdbio
-from lmdbio import Cache, _core
+from lmdbio import Cache
 from lmdbio.cache import find
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.pull import copying, pull
+from lmdbio.remote.data import open_data
 from tests.support import ROOT, databases
 from tests.support.range_server import Asked, Fault, RangeServer
 
@@ -591,7 +592,7 @@ def test_processes_of_multiprocessing_read_and_end(url: str, method: str, tmp_pa
 
 
 def test_an_engine_that_dies_lets_go_of_its_file(url: str) -> None:
-    engine = _core.open_data(url)
+    engine = open_data(url)
     engine.read(100_000, 10)
     file = weakref.ref(engine.remote_file)
     engine.close()
