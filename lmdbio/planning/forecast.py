@@ -21,11 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import HOME_PLACEMENTS, RECORD_PLACEMENTS, Cache
-from lmdbio.planning.copies import copy_most_used, have_copies, spare_rooms
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import Grains, Homes, Room, Tiers, grain_bytes
-from lmdbio.planning.keepers import Keepers, refuse_counting, room_of
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions, plan_reads
@@ -37,7 +35,6 @@ from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
 from lmdbio.planning.supply import (
     ROW_SOURCES,
-    Copied,
     Placed,
     Rows,
     Supplied,
@@ -248,7 +245,7 @@ class Outlook:
         grains = Grains.of([extents], self.file_bytes, size)
         held = self._job.tiers.total(grains)
         # Windows are in the memory for windows.
-        room = held if self._job.placement in ("mixed", *HOME_PLACEMENTS) else 0
+        room = held if self._job.placement in ("home", "mixed") else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -331,7 +328,7 @@ class Outlook:
     @property
     def _placed(self) -> Placed:
         """Say where records are."""
-        return Placed(self._brought, self._copied, self._on_disk)
+        return Placed(self._brought, self._on_disk)
 
     @cached_property
     def _on_disk(self) -> Flags | None:
@@ -349,32 +346,6 @@ class Outlook:
             if memory < len(kept) << bits:
                 found[own[_core.extents_beyond(extents, places, memory)]] = True
         return found
-
-    @property
-    def _copied(self) -> Copied | None:
-        """Say which records roots have copied; None: none do."""
-        copies = self._copies
-        if copies is None:
-            return None
-
-        def copied(epoch: Epoch, records: I64, teams: I64) -> Flags:
-            return have_copies(copies, records, epoch.number, teams.astype(np.uint32))
-
-        return copied
-
-    @cached_property
-    def _copies(self) -> Keepers | None:
-        """The copies that roots make of each other's records; None: they make none."""
-        job, count = self._job, len(self._lengths)
-        if job.placement != "copies":
-            return None
-        length = job.epochs * count
-        refuse_counting("copies", count, job.nodes, length)
-        order = None if self.shuffle is None else self._epochs
-        schedule = replace(job.schedule(count), epochs=order, length=length)
-        sizes = room_of(self._extents["length"])
-        spares = spare_rooms(self.homes, [job.tiers] * job.nodes)
-        return copy_most_used(schedule, self.homes, sizes, spares)
 
     def rows(self, number: int) -> Iterator[Rows]:
         """Yield all rows of an epoch, and where each comes from, some at a time."""
@@ -416,8 +387,6 @@ class Outlook:
             records = epoch.samples(places)
             user = users(self._schedule, epoch.number * epoch.count + places)
             root, _ = self.holder(epoch, records)
-            if self._copied is not None:
-                root = np.where(self._copied(epoch, records, user), user, root)
             for node in np.unique(user[root == NOBODY]).tolist():
                 reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
             sent = (root != NOBODY) & (root != user)

@@ -73,7 +73,7 @@ class RecordCounts:
         is_warm: bool,
     ) -> None:
         if placement == "frequency":
-            refuse_counting("frequency", schedule.count, len(schedule.teams), schedule.end)
+            refuse_counting(schedule.count, len(schedule.teams), schedule.end)
         self._placement, self._schedule, self._epochs = placement, schedule, epochs
         self._lengths, self._memory, self._is_warm = lengths, memory, is_warm
 

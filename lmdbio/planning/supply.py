@@ -23,7 +23,6 @@ from lmdbio.planning.schedule import Schedule
 __all__ = [
     "DISK",
     "ROW_SOURCES",
-    "Copied",
     "Holder",
     "Placed",
     "Rows",
@@ -42,8 +41,6 @@ DISK = len(SOURCES)
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
-#: For each of some records whether the root that uses it has copied it before an epoch.
-Copied = Callable[[Epoch, I64, I64], Flags]
 #: Places that are counted at a time.
 PART = 1 << 20
 
@@ -53,12 +50,10 @@ class Placed(NamedTuple):
 
     Attributes:
         holder: of the placement.
-        copied: besides; None: roots copy nothing.
         on_disk: of all records, whether their root has them on its disk; None: none are.
     """
 
     holder: Holder
-    copied: Copied | None = None
     on_disk: Flags | None = None
 
 
@@ -148,10 +143,6 @@ def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
         own = np.full(len(records), OWN)
         if placed.on_disk is not None:
             own[placed.on_disk[records]] = DISK
-        if placed.copied is not None:
-            has = placed.copied(epoch, records, user)
-            held, before = np.where(has, user, held), before | has
-            own[has] = OWN
         source = np.where(~before | (held < 0), FILE, np.where(held == user, own, PEER))
         yield Rows(places, records, user, held, source)
 

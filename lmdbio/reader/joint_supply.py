@@ -269,7 +269,6 @@ class JointSupply:
             self._signs,
             self._counter,
             self.path,
-            self._holdings.landed,
         )
         flight = Flight(
             block.number,
@@ -384,14 +383,6 @@ def _open_home(
 
         mixed, size = MixedSources(home), options.request_bytes_max
         return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
-    if any(store.spares):
-        from lmdbio.reader.copied import CopyingHome, with_copies
-
-        store = with_copies(store, source)
-        if store.sources is not home:
-            return store.sources, CopyingHome(
-                source, store, options, stage_bytes_max, exchange, counter
-            )
     from lmdbio.reader.home import Home
 
     return home, Home(source, store, options, stage_bytes_max, exchange, counter)

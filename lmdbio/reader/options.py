@@ -307,10 +307,10 @@ def _refuse_placement(
             f'assignment="local" needs placement=home: with {cache.placement} records have other '
             "roots from time to time, or several"
         )
-    if cache.placement in ("copies", "frequency") and epochs is None and iterations is None:
+    if cache.placement == "frequency" and epochs is None and iterations is None:
         from lmdbio.planning.keepers import refuse_counting  # others begin sooner without it
 
-        refuse_counting(cache.placement, 1, 1, None)
+        refuse_counting(1, 1, None)
     if cache.placement == "mixed":
         _refuse_mixed(named, start)
 

@@ -72,7 +72,7 @@ def agree_records(
     def take() -> _Offer | None:
         nonlocal library
         if cache.placement == "frequency":
-            refuse_counting("frequency", schedule.count, roots, schedule.end)
+            refuse_counting(schedule.count, roots, schedule.end)
         if source is None:
             return None
         library, silence = share.find_library(job) if is_exchanged else (None, "")

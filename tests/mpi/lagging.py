@@ -35,10 +35,9 @@ from lmdbio.observe.stats import Stats
 from lmdbio.reader import root_thread
 from lmdbio.reader.reader import Reader
 
-#: Order, assignment, cache; only the first two have memory for all records.
+#: Order, assignment, cache; only the first one has memory for all records.
 KEPT = (
     ("global", "strided", "memory=1G,placement=first"),
-    ("global", "strided", "memory=1G,placement=copies"),
     ("global", "blocked", "memory=400K,placement=frequency"),
     ("windows:9x8", "strided", "memory=300K,placement=first,warm=preload"),
     ("global", "strided", "memory=300K,placement=frequency,warm=preload"),
@@ -102,7 +101,7 @@ def main() -> None:
     cases = 0
     for per_node in map(int, sys.argv[2:]):
         for number, (one, others) in enumerate(ACTS):
-            for kept in (KEPT[number % 5], KEPT[5]):
+            for kept in (KEPT[number % 4], KEPT[4]):
                 # A root that is left behind serves others on, or here in one case not at all.
                 is_abrupt = (one, others) == (leaves, dawdles) and per_node == 1
                 root_thread.GOODBYE_SECONDS_MAX = 0.0 if is_abrupt else 10.0

@@ -219,10 +219,10 @@ def test_each_root_brings_all_rows_of_its_own_team() -> None:
 
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
     with pytest.raises(ValueError, match="needs epochs="):
-        refuse_counting("frequency", 10, 2, None)
+        refuse_counting(10, 2, None)
     with pytest.raises(ValueError, match=f"1,000,000,300 steps are more than {STEPS_MAX:,}"):
-        refuse_counting("frequency", 100, 3, 10**9)
-    refuse_counting("frequency", 1_281_167, 64, 90 * 1_281_167)
+        refuse_counting(100, 3, 10**9)
+    refuse_counting(1_281_167, 64, 90 * 1_281_167)
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=50))
