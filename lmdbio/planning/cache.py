@@ -9,9 +9,8 @@
 | mixed | home; the rest streams through the Reader's windows; for ``Shuffle.windows`` |
 | first | each record the root whose ranks use it first, as far as that has room |
 | frequency | each root what its own ranks use most often over all epochs |
-| next | each root what it uses again soonest; nothing is exchanged |
 
-The last three keep records one by one, in memory alone.
+The last two keep records one by one, in memory alone.
 
 | warm | when a held record is read first |
 |---|---|
@@ -20,7 +19,7 @@ The last three keep records one by one, in memory alone.
 | window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
 Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (first,
-demand), the HDMLP thesis (frequency), Belady (next).
+demand), the HDMLP thesis (frequency).
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from lmdbio.system.amounts import BYTES_MAX, parse_bytes
 __all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
 
 #: Those that keep records one by one.
-RECORD_PLACEMENTS = ("first", "frequency", "next")
+RECORD_PLACEMENTS = ("first", "frequency")
 PLACEMENTS = ("home", "window", "mixed", *RECORD_PLACEMENTS)
 #: Those that there are no more, and what to write instead.
-REMOVED = {"copies": "home"}
+REMOVED = {"copies": "home", "next": "home"}
 WARM = ("demand", "preload", "window")
 
 
@@ -48,7 +47,7 @@ class Cache:
         disk: a folder on a disk of the root's node, as text or path; None: none.
         disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
             there.
-        placement: "home", "window", "mixed", "first", "frequency" or "next".
+        placement: "home", "window", "mixed", "first" or "frequency".
         warm: "demand", "preload" or "window".
 
     Raises:
@@ -99,11 +98,6 @@ class Cache:
             )
         if self.placement != "home" and self.warm == "window":
             raise ValueError(f"Cache: warm=window needs placement=home, not {self.placement}")
-        if self.placement == "next" and self.warm == "preload":
-            raise ValueError(
-                "Cache: placement=next keeps what was used and is used again: there is nothing to "
-                "preload"
-            )
 
     @classmethod
     def parse(cls, text: str) -> Cache:

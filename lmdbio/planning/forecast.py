@@ -416,7 +416,7 @@ class Outlook:
         """Each root keeps records one by one."""
         kept = self._record_counts
         is_warm = self._job.cache is not None and self._job.cache.warm == "preload"
-        if is_warm and kept.keepers is not None:
+        if is_warm:
             own = [kept.keepers.kept(root) for root in range(self._job.nodes)]
             reads = Reads()
             for records in own:

@@ -45,7 +45,7 @@ from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
     from lmdbio.planning.homes import HomeSources
-    from lmdbio.planning.kept_sources import KeptSources, OwnSources
+    from lmdbio.planning.kept_sources import KeptSources
     from lmdbio.planning.mixed_sources import MixedSources
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
@@ -59,7 +59,7 @@ PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 #: Says who brings what.
-AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources | OwnSources"
+AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources"
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 

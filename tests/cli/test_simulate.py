@@ -172,7 +172,7 @@ def test_rates_that_were_measured_are_taken(
     cluster = tmp_path / "cluster.toml"
     cluster.write_text("file_system.rate = 70")
     assert "file system" not in call(cluster, *words).output
-    placed = call(*words[:-1], "memory=1M,placement=next")
+    placed = call(*words[:-1], "memory=1M,placement=first")
     assert "placement and warm are the policies'" in str(placed.exception)
 
 

@@ -138,7 +138,7 @@ def test_a_request_takes_as_long_as_tune_measured(
         ("memory=1M,disk=FOLDER,disk_bytes=3M", "--assignment", "local"),
         ("memory=4M,placement=window", "--shuffle", "windows:8x4"),
         ("memory=4M,placement=mixed", "--shuffle", "windows:8x4"),
-        ("memory=4M,placement=next", "--shuffle", "global"),
+        ("memory=4M,placement=first", "--shuffle", "global"),
     ],
 )
 def test_every_cache_that_plan_takes_is_simulated(

@@ -88,7 +88,7 @@ phases.SLICE_BYTES = 16 << 10
 homes.GRAIN_BYTES_MIN = 4096
 DISKS = Path(WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None))
 MIXED = ["memory=100K,placement=mixed"]
-BY_RECORD = [f"memory=100K,placement={name}" for name in ("first", "frequency", "next")]
+BY_RECORD = [f"memory=100K,placement={name}" for name in ("first", "frequency")]
 ON_DISKS = [f"disk={DISKS}", f"memory=100K,disk={DISKS},disk_bytes=300K"]
 
 

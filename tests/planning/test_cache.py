@@ -33,6 +33,7 @@ def test_words_are_parsed() -> None:
         ("disk_bytes=3G", "needs disk"),
         ("memory=1G,placement=else", "placement must be one of home"),
         ("memory=1G,placement=copies", "no placement=copies any more: write placement=home"),
+        ("memory=1G,placement=next", "no placement=next any more: write placement=home"),
         ("memory=1G,warm=later", "warm must be one of demand"),
         ("memory=1G,disk=/local,placement=mixed", "in memory alone"),
         ("memory=1G,placement=first,warm=window", "needs placement=home, not first"),

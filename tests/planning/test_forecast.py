@@ -134,7 +134,7 @@ def test_roots_send_less_where_ranks_take_what_theirs_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("placement", "assignment"), [("window", "local"), ("next", "local"), ("home", "blocked")]
+    ("placement", "assignment"), [("window", "local"), ("first", "local"), ("home", "blocked")]
 )
 def test_other_assignments_are_refused(placement: str, assignment: str) -> None:
     with pytest.raises(ValueError, match="assignment"):
@@ -202,15 +202,6 @@ def test_records_that_do_not_lie_in_memory_whole_come_from_the_disk() -> None:
     assert sum(found) == count and found[2] == 0
 
 
-def test_next_keeps_more_of_ones_own_than_chance() -> None:
-    count, nodes = 2000, 4
-    job = Job(Cache(count // 8 * 1000, placement="next"), 40, nodes, 8, 6, GLOBAL)
-    found = list(outlook_of(job, count).epochs())
-    assert found[0].supplied.records == (0, 0, count, 0) and found[0].supplied.sent_bytes == 0
-    middle = found[2].supplied.records
-    assert middle[0] > 0.3 * count and middle[1] == 0 and found[2].requests > 0
-
-
 def test_requests_for_what_nobody_holds_are_planned_batch_by_batch() -> None:
     """Records in file order, one rank: each batch is one request."""
     job = Job(Cache("64K"), 16, 1, 1, 2)
@@ -223,8 +214,8 @@ def test_a_batch_of_several_epochs_has_the_requests_of_each() -> None:
     job = Job(Cache("64K"), 1600, 1, 1, 1)
     (found,) = outlook_of(job, 160).epochs()
     assert found.requests == 160 / 16
-    clairvoyant = Job(Cache("64K", placement="next"), 1600, 1, 1, 1)
-    assert next(outlook_of(clairvoyant, 160).epochs()).requests == 160 / 16
+    one_by_one = Job(Cache("64K", placement="first"), 1600, 1, 1, 1)
+    assert next(outlook_of(one_by_one, 160).epochs()).requests == 160 / 16
 
 
 @pytest.mark.parametrize(
