@@ -5,7 +5,6 @@
 | placement | who holds what |
 |---|---|
 | home | each root a part of the file, memory first; what has no room comes from the file |
-| window | each root a slice of the chunks that are shuffled together; for ``Shuffle.windows`` |
 | mixed | home; the rest streams through the Reader's windows; for ``Shuffle.windows`` |
 | first | each record the root whose ranks use it first, as far as that has room |
 | frequency | each root what its own ranks use most often over all epochs |
@@ -18,7 +17,7 @@ The last two keep records one by one, in memory alone.
 | preload | before the first iteration |
 | window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
-Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (first,
+Source: DeepIO (home, preload), locality-aware loading (home), LBANN's data store (first,
 demand), the HDMLP thesis (frequency).
 """
 
@@ -32,9 +31,13 @@ __all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
 
 #: Those that keep records one by one.
 RECORD_PLACEMENTS = ("first", "frequency")
-PLACEMENTS = ("home", "window", "mixed", *RECORD_PLACEMENTS)
+PLACEMENTS = ("home", "mixed", *RECORD_PLACEMENTS)
 #: Those that there are no more, and what to write instead.
-REMOVED = {"copies": "home", "next": "home"}
+REMOVED = {
+    "copies": "placement=home",
+    "next": "placement=home",
+    "window": "an order by windows (shuffle=window) without a cache, or placement=mixed",
+}
 WARM = ("demand", "preload", "window")
 
 
@@ -47,7 +50,7 @@ class Cache:
         disk: a folder on a disk of the root's node, as text or path; None: none.
         disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
             there.
-        placement: "home", "window", "mixed", "first" or "frequency".
+        placement: "home", "mixed", "first" or "frequency".
         warm: "demand", "preload" or "window".
 
     Raises:
@@ -85,8 +88,7 @@ class Cache:
         """Raise ValueError for a placement that there is no more."""
         if (instead := REMOVED.get(str(self.placement))) is not None:
             raise ValueError(
-                f"Cache: there is no placement={self.placement} any more: write "
-                f"placement={instead} instead"
+                f"Cache: there is no placement={self.placement} any more: write {instead}"
             )
 
     def _refuse_placement(self) -> None:

@@ -11,7 +11,6 @@ Source: DeepIO, locality-aware loading and the HDMLP thesis, for the placements 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -95,8 +94,8 @@ class Job:
         cache = self.cache
         if cache is not None and cache.disk is not None and cache.disk_bytes is None:
             raise ValueError("Cache: disk_bytes must be known to look ahead")
-        if self.placement in ("window", "mixed") and not self._has_windows:
-            raise ValueError(f"placement={self.placement} needs an order by windows or groups")
+        if self.placement == "mixed" and not self._has_windows:
+            raise ValueError("placement=mixed needs an order by windows or groups")
         is_warmed = cache is not None and cache.warm == "window"
         if is_warmed and (self.shuffle is None or self.shuffle.streamed.has_windows):
             raise ValueError("warm=window needs an order without windows: global, say")
@@ -198,9 +197,6 @@ class Outlook:
         job: whose.
         options: of reads.
         alignment: of reads, bytes.
-
-    Raises:
-        ValueError: two windows exceed the caches through which records stream.
     """
 
     def __init__(
@@ -211,11 +207,6 @@ class Outlook:
         self._offsets = extents["offset"].astype(np.int64)
         self._lengths = extents["length"].astype(np.int64)
         self.file_bytes = int((self._offsets + self._lengths).max())
-        if job.placement == "window" and self._window_bytes > job.room:
-            raise ValueError(
-                f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
-                f"has {job.room:,}"
-            )
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -228,24 +219,13 @@ class Outlook:
         return replace(strided, assignment="local", epochs=epochs, holder=holder)
 
     @cached_property
-    def _window_bytes(self) -> int:
-        """Bytes that two windows take in each root's cache, about."""
-        shuffle, count = self._job.shuffle, len(self._lengths)
-        if shuffle is None:
-            return 0
-        window = shuffle.window_records(count) * self.file_bytes / count
-        return math.ceil(2 * window / self._job.nodes)
-
-    @cached_property
     def homes(self) -> Homes:
         """The parts of the file that roots hold all the time."""
         extents = self._extents
         share = self.file_bytes // self._job.nodes
         size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
         grains = Grains.of([extents], self.file_bytes, size)
-        held = self._job.tiers.total(grains)
-        # Windows are in the memory for windows.
-        room = held if self._job.placement in ("home", "mixed") else 0
+        room = self._job.tiers.total(grains) if self._job.placement in ("home", "mixed") else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -371,7 +351,7 @@ class Outlook:
 
     def rounds(self, epoch: Epoch) -> Rounds | None:
         """Return the rounds in which records stream; None: none do."""
-        if self._job.placement not in ("window", "mixed", "slices"):
+        if self._job.placement not in ("mixed", "slices"):
             return None
         others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
         return Rounds(others, self._job.nodes) if others.count else None

@@ -289,7 +289,7 @@ def _refuse_placement(
     iterations: object,
     start: object,
 ) -> None:
-    """Raise ValueError for a placement that a Reader has not, or that does not suit the job."""
+    """Raise ValueError for a placement that does not suit the job."""
     if not isinstance(cache, Cache):
         return
     named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
@@ -297,11 +297,6 @@ def _refuse_placement(
         _refuse_warm(named)
     if cache.placement == "home":
         return
-    if cache.placement == "window":
-        raise ValueError(
-            "Cache: placement='window' is for lmdbio plan: a Reader reads windows without a "
-            "cache: write shuffle='window' alone, or placement='mixed'"
-        )
     if assignment == LOCAL:
         raise ValueError(
             f'assignment="local" needs placement=home: with {cache.placement} records have other '

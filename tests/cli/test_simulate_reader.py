@@ -136,7 +136,6 @@ def test_a_request_takes_as_long_as_tune_measured(
     [
         ("disk=FOLDER,disk_bytes=3M",),
         ("memory=1M,disk=FOLDER,disk_bytes=3M", "--assignment", "local"),
-        ("memory=4M,placement=window", "--shuffle", "windows:8x4"),
         ("memory=4M,placement=mixed", "--shuffle", "windows:8x4"),
         ("memory=4M,placement=first", "--shuffle", "global"),
     ],

@@ -119,7 +119,6 @@ def test_one_machine_has_a_page_cache(path: Path) -> None:
     [
         ("memory", ValueError, "NAME=VALUE"),
         ("memory=0", ValueError, "memory, a disk"),
-        (lmdbio.Cache("1G", placement="window"), ValueError, "shuffle='window' alone"),
         ("disk=/nowhere/at/all", FileNotFoundError, "/nowhere/at/all"),
         (3, TypeError, "must be a Cache"),
     ],

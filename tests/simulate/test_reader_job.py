@@ -138,7 +138,6 @@ caches = st.sampled_from(
         Cache("256K", warm="preload"),
         Cache("128K", "/d", "128K"),
         Cache("64M", placement="first"),
-        Cache("1M", placement="window"),
         Cache("1M", placement="mixed"),
     ]
 )
