@@ -98,7 +98,7 @@ _NAMES = {
     "insertion": ("compare_keys", "settle_keys"),
     "items": ("LeafItems", "key_places", "leaf_items", "leaf_keys", "tree_items"),
     "joined": ("JoinedEngine", "PART", "PART_ALIGNMENT"),
-    "keys": ("KEY_BYTES_MAX", "KEY_RUNS_MAX", "KeyFinder", "KeyForm", "KeyRun"),
+    "keys": ("KEY_RUNS_MAX", "KeyFinder", "KeyForm", "KeyRun"),
     "locate": (
         "Chunk",
         "DEPTH_MAX",

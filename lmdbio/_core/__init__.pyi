@@ -126,7 +126,6 @@ from lmdbio._core.joined import (
     JoinedEngine as JoinedEngine,
 )
 from lmdbio._core.keys import (
-    KEY_BYTES_MAX as KEY_BYTES_MAX,
     KEY_RUNS_MAX as KEY_RUNS_MAX,
     KeyFinder as KeyFinder,
     KeyForm as KeyForm,

@@ -92,10 +92,6 @@ class Sample:
     peak_bytes: int | None = None
 
     @property
-    def mib_per_second(self) -> float:
-        return self.value_bytes / 2**20 / self.seconds
-
-    @property
     def cpu_per_gib(self) -> float:
         return self.cpu_seconds / (self.value_bytes / 2**30)
 

@@ -28,11 +28,12 @@ from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.record_counts import EpochCounts, RecordCounts
 from lmdbio.planning.rounds import Rounds
-from lmdbio.planning.route import FILE, PEER
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
 from lmdbio.planning.supply import (
+    FILE,
+    PEER,
     ROW_SOURCES,
     Placed,
     Rows,

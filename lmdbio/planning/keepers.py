@@ -10,7 +10,7 @@ others have the record from the next epoch on: in an epoch each record is used o
     record, epoch, team --> root    the team's own, else the next one after it that has the record;
                                     where there is none, the file
 
-That is what ``route`` chooses wherever memory is nearer than a peer's, and that than the file.
+That is the quickest source wherever memory is nearer than a peer's, and that than the file.
 
 A job that begins inside an epoch uses some records twice before others once: the first user of a
 record is then settled by the end of the next epoch, no later.

@@ -16,14 +16,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.keepers import Keepers, keep, refuse_counting, room_of
-from lmdbio.planning.route import FILE, OWN, PEER
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.supply import ROW_SOURCES, Supplied, users
+from lmdbio.planning.supply import FILE, OWN, PEER, ROW_SOURCES, Supplied, users
 
 __all__ = ["EpochCounts", "RecordCounts"]
 
 I64 = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class EpochCounts(NamedTuple):

@@ -16,12 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core import SOURCES
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
 
 __all__ = [
     "DISK",
+    "FILE",
+    "OWN",
+    "PEER",
     "ROW_SOURCES",
     "Holder",
     "Placed",
@@ -37,7 +40,7 @@ Flags = npt.NDArray[np.bool_]
 
 #: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
 ROW_SOURCES = (*SOURCES, "disk")
-DISK = len(SOURCES)
+OWN, PEER, FILE, DISK = range(len(ROW_SOURCES))
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]

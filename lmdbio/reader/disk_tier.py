@@ -32,7 +32,6 @@ from lmdbio.system.log import WARNING, tell
 
 __all__ = ["PAGE_BYTES", "DiskReads", "DiskTier", "DiskWrite"]
 
-I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]

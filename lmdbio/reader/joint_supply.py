@@ -61,7 +61,6 @@ NAP_MS_MIN, NAP_MS_MAX = 1, 25
 #: Says who brings what.
 AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources"
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 
 
 class JointSupply:

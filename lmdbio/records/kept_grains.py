@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptGrains", "even_homes", "is_far", "keep"]
 
-I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
