@@ -110,9 +110,9 @@ def _reads(one: model.Outcome, source: str) -> int:
 @click.option(
     "--semantics",
     type=click.Choice(list(model.SEMANTICS)),
-    help="authors: the thesis as its printed figures need it (of scenarios by default); text: as "
-    "its text stands; physical: nothing that nodes and threads share gives more than it has (of "
-    "your own clusters and data sets by default).",
+    help="authors: the thesis as its printed figures need it (of scenarios by default); "
+    "physical: nothing that nodes and threads share gives more than it has (of your own clusters "
+    "and data sets by default).",
 )
 @click.option(
     "--set",

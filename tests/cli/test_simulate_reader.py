@@ -95,7 +95,7 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
     [
         (["--epochs", "2"], "needs PATH"),
         (["DATA", "--epochs", "2", "--policy", "all"], "tiers of --cache"),
-        (["DATA", "--epochs", "2", "--semantics", "text"], "--semantics is of the thesis'"),
+        (["DATA", "--epochs", "2", "--semantics", "authors"], "--semantics is of the thesis'"),
         (["DATA", "--epochs", "2", "--mode", "all"], "--epochs is of policies"),
         (["DATA", "--assignment", "local"], "assignment='local' needs a cache"),
         (["DATA", "--epochs", "2", "--cache", "all"], "NAME=VALUE"),
