@@ -91,10 +91,6 @@ class Sample:
     cold: bool
     peak_bytes: int | None = None
 
-    @property
-    def cpu_per_gib(self) -> float:
-        return self.cpu_seconds / (self.value_bytes / 2**30)
-
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

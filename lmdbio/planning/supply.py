@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core import SOURCES
+from lmdbio import _core
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import seats
 
 __all__ = [
     "DISK",
@@ -39,7 +40,7 @@ I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 #: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
-ROW_SOURCES = (*SOURCES, "disk")
+ROW_SOURCES = (*_core.SOURCES, "disk")
 OWN, PEER, FILE, DISK = range(len(ROW_SOURCES))
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
@@ -101,13 +102,7 @@ def users(schedule: Schedule, places: I64) -> I64:
     """
     if schedule.assignment == "local":
         return _takers(schedule, places)
-    iterations, within = np.divmod(places, schedule.batch_size)
-    teams = _teams(schedule, None)[within]
-    last = (schedule.iterations or 0) - 1
-    if last >= 0 and schedule.is_short(last):
-        is_last = iterations == last
-        teams[is_last] = _teams(schedule, last)[within[is_last]]
-    return teams
+    return _core.find_teams(seats(schedule), places).astype(np.int64)
 
 
 def _takers(schedule: Schedule, places: I64) -> I64:
@@ -118,16 +113,6 @@ def _takers(schedule: Schedule, places: I64) -> I64:
     blocks = range(int(places[0]) // size, int(places[-1]) // size + 1)
     teams = np.concatenate([schedule.dealt(block).teams for block in blocks])
     return teams[places - blocks.start * size].astype(np.int64)
-
-
-def _teams(schedule: Schedule, iteration: int | None) -> I64:
-    """Return the team of each position of a batch; None: of each that is full."""
-    size = schedule.batch_size if iteration is None else schedule.batch_length(iteration)
-    team = np.empty(size, np.int64)
-    for rank in range(schedule.ranks):
-        share = schedule.share(rank, iteration)
-        team[share.start : share.stop] = schedule.team_of(rank)
-    return team
 
 
 def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
