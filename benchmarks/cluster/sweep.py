@@ -50,7 +50,7 @@ LOADERS = {
     "loader-cached": ("loader", 0),
 }
 #: Placements in one exact order: as "auto" chooses, nothing kept, or those of ``Cache``.
-PLACEMENTS = ("auto", "none", "home", "copies", *RECORD_PLACEMENTS)
+PLACEMENTS = ("auto", "none", "home", *RECORD_PLACEMENTS)
 #: The policies that a Reader runs, but for the one that reads nothing ahead: a Reader does.
 POLICIES = tuple(name for name in READERS if name != "naive")
 SCALINGS = ("strong", "weak")

@@ -381,7 +381,7 @@ def loaders(reports: Reports) -> Iterator[Result]:
 
 # --- "auto" --------------------------------------------------------------------------------
 
-PLACEMENTS = ("none", "home", "copies", "first", "frequency", "next")
+PLACEMENTS = ("none", "home", "first", "frequency")
 KEPT = re.compile(r"(\d+) roots? keeps? (\d+) of (\d+) MiB")
 
 

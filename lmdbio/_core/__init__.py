@@ -24,7 +24,6 @@ except ImportError:
 _NAMES = {
     "arrays": ("EXTENT", "Extents", "READ"),
     "bookmark": ("BOOKMARK_BYTES_MAX", "bookmark_of", "go_to", "skip_records", "walk_records"),
-    "cells": ("Cells",),
     "checksum": ("CHECKED_PAGE_BYTES", "compare_sums", "crc32c", "sum_pages"),
     "clock": ("CLOCK_FLAGS", "SOURCES", "run_clock"),
     "codec": (
@@ -99,7 +98,7 @@ _NAMES = {
     "insertion": ("compare_keys", "settle_keys"),
     "items": ("LeafItems", "key_places", "leaf_items", "leaf_keys", "tree_items"),
     "joined": ("JoinedEngine", "PART", "PART_ALIGNMENT"),
-    "keys": ("KEY_BYTES_MAX", "KEY_RUNS_MAX", "KeyFinder", "KeyForm", "KeyRun"),
+    "keys": ("KEY_RUNS_MAX", "KeyFinder", "KeyForm", "KeyRun"),
     "locate": (
         "Chunk",
         "DEPTH_MAX",
@@ -137,7 +136,6 @@ _NAMES = {
         "write_table",
     ),
     "scan": ("Items", "Scan"),
-    "soonest": ("NEVER", "Soonest", "Used"),
     "sources": (
         "Keepers",
         "NO_HOME",

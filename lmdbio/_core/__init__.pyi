@@ -8,9 +8,6 @@ from lmdbio._core.bookmark import (
     skip_records as skip_records,
     walk_records as walk_records,
 )
-from lmdbio._core.cells import (
-    Cells as Cells,
-)
 from lmdbio._core.checksum import (
     CHECKED_PAGE_BYTES as CHECKED_PAGE_BYTES,
     compare_sums as compare_sums,
@@ -128,7 +125,6 @@ from lmdbio._core.joined import (
     JoinedEngine as JoinedEngine,
 )
 from lmdbio._core.keys import (
-    KEY_BYTES_MAX as KEY_BYTES_MAX,
     KEY_RUNS_MAX as KEY_RUNS_MAX,
     KeyFinder as KeyFinder,
     KeyForm as KeyForm,
@@ -194,11 +190,6 @@ from lmdbio._core.rows import (
 from lmdbio._core.scan import (
     Items as Items,
     Scan as Scan,
-)
-from lmdbio._core.soonest import (
-    NEVER as NEVER,
-    Soonest as Soonest,
-    Used as Used,
 )
 from lmdbio._core.sources import (
     NO_HOME as NO_HOME,

@@ -121,7 +121,7 @@ class Engine(Opened):
         path: as it was given.
 
     Raises:
-        IncompatibleError: the file system, the kernel or ``LMDBIO_URING=0`` forbids this kind.
+        IncompatibleError: the file system or the kernel forbids this kind.
     """
 
     def __init__(
@@ -135,10 +135,6 @@ class Engine(Opened):
         self.path = os.fspath(path)
         if "\0" in self.path:  # C would take the part before it for the whole
             raise ValueError(f"a path with a NUL byte: {self.path!r}")
-        if kind == "uring" and os.environ.get("LMDBIO_URING", "").strip() == "0":
-            raise errors.IncompatibleError(
-                f'{self.path}: io_uring is switched off (LMDBIO_URING=0); use engine="direct"'
-            )
         self.kind = kind
         self.depth = depth
         self._place = absolute(self.path)

@@ -13,7 +13,6 @@ from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status
 from lmdbio.system.frozen import dataclass
 
-KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
 KEY_RUNS_MAX: int = lib.LIO_KEY_RUNS_MAX
 
 

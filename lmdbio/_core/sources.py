@@ -285,33 +285,18 @@ class Keepers:
             teams: that use them; or the one that uses all.
         """
         roots = np.empty(len(records), np.uint16)
-        self._ask("lio_sources_keepers", records, epoch, teams, pointer_to(roots, "uint16_t *"))
-        return roots
-
-    def kept_since(self, records: I64, epoch: int, teams: U32 | int) -> npt.NDArray[np.bool_]:
-        """Returns which records the root of the team that uses them keeps since an epoch.
-
-        Args:
-            records: below the number of records.
-            epoch: or since one before it.
-            teams: that use them; or the one that uses all.
-        """
-        found = np.empty(len(records), np.bool_)
-        self._ask("lio_sources_kept_since", records, epoch, teams, pointer_to(found, "uint8_t *"))
-        return found
-
-    def _ask(self, name: str, records: I64, epoch: int, teams: U32 | int, out: Any) -> None:
         records = np.ascontiguousarray(records, np.int64)
         users = None if isinstance(teams, int) else np.ascontiguousarray(teams, np.uint32)
-        brief_up_to(name, len(records))(
+        brief_up_to("lio_sources_keepers", len(records))(
             self.pointer,
             min(epoch, 2**32 - 1),
             pointer_to(records, "int64_t *"),
             len(records),
             ffi.NULL if users is None else pointer_to(users, "uint32_t *"),
             teams if isinstance(teams, int) else 0,
-            out,
+            pointer_to(roots, "uint16_t *"),
         )
+        return roots
 
 
 def find_teams(seats: Seats, places: I64) -> U32:

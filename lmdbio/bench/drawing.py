@@ -91,12 +91,16 @@ class Chart:
     logarithmic: bool = False
 
 
-def nice_ticks(top: float, wanted: int = 5) -> list[float]:
+#: Steps between ticks, about.
+TICKS = 5
+
+
+def nice_ticks(top: float) -> list[float]:
     """Round numbers from zero to at least ``top``."""
     if top <= 0:
         return [0.0, 1.0]
-    step = 10 ** math.floor(math.log10(top / wanted))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if factor * step * wanted >= top)
+    step = 10 ** math.floor(math.log10(top / TICKS))
+    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if factor * step * TICKS >= top)
     return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
 
 

@@ -91,14 +91,6 @@ class Sample:
     cold: bool
     peak_bytes: int | None = None
 
-    @property
-    def mib_per_second(self) -> float:
-        return self.value_bytes / 2**20 / self.seconds
-
-    @property
-    def cpu_per_gib(self) -> float:
-        return self.cpu_seconds / (self.value_bytes / 2**30)
-
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -99,20 +99,18 @@ def claim(
     return file
 
 
-def room_on_disk(file: CacheFile, asked: int | None, sharers: int, part: float = 1) -> int:
+def room_on_disk(file: CacheFile, asked: int | None, sharers: int) -> int:
     """Return how many bytes of the data file a cache file may keep.
 
     Args:
         asked: bytes, of all cache files of a process; None: half of what is free.
         sharers: processes that use this disk.
-        part: of the process's room that is this file's, 0..1.
     """
     there = file.disk_bytes
-    free = int(file.free_bytes // sharers * part) + there
+    free = file.free_bytes // sharers + there
     free -= free // SUM_PART
-    wanted = None if asked is None else int(asked * part)
     # Pages that an earlier job has left stay, however little is free besides.
-    room = max(free // DISK_PART, there) if wanted is None else min(wanted, free)
-    if wanted is not None and room < wanted:
-        tell(f"{file.path}: the disk has room for {room >> 20} of {wanted >> 20} MiB")
+    room = max(free // DISK_PART, there) if asked is None else min(asked, free)
+    if asked is not None and room < asked:
+        tell(f"{file.path}: the disk has room for {room >> 20} of {asked >> 20} MiB")
     return room

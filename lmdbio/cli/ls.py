@@ -30,7 +30,6 @@ from lmdbio.provenance import data_files
 from lmdbio.remote import shown
 
 LIMIT, HEAD = 20, 5
-KEY_WIDTH = 64
 lines_option = click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON object a line instead of text."
 )

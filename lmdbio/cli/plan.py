@@ -127,7 +127,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
     help="What would a job read whose roots hold a part: memory=8G, disk=FOLDER, disk_bytes=100G, "
-    "placement=home|copies|window|mixed|first|frequency|next, warm=demand|preload|window; or "
+    "placement=home|mixed|first|frequency, warm=demand|preload|window; or "
     "auto, as on nodes like this machine (with --batch-size, --shuffle).",
 )  # fmt: skip
 @click.option(

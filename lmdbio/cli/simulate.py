@@ -110,9 +110,9 @@ def _reads(one: model.Outcome, source: str) -> int:
 @click.option(
     "--semantics",
     type=click.Choice(list(model.SEMANTICS)),
-    help="authors: the thesis as its printed figures need it (of scenarios by default); text: as "
-    "its text stands; physical: nothing that nodes and threads share gives more than it has (of "
-    "your own clusters and data sets by default).",
+    help="authors: the thesis as its printed figures need it (of scenarios by default); "
+    "physical: nothing that nodes and threads share gives more than it has (of your own clusters "
+    "and data sets by default).",
 )
 @click.option(
     "--set",
@@ -125,7 +125,7 @@ def _reads(one: model.Outcome, source: str) -> int:
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
     help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; of a Reader's job also "
-    "warm=demand|preload|window, placement=home|copies|mixed|first|frequency|next.",
+    "warm=demand|preload|window, placement=home|mixed|first|frequency.",
 )  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, RANKS_MAX), help="How many nodes there are.")
 @click.option(

@@ -31,6 +31,8 @@ VARIABLES = {
     "request_bytes_max": "LMDBIO_REQUEST_BYTES",
     "gap_bytes_max": "LMDBIO_GAP_BYTES",
 }
+#: Those that are read no more, and what to write instead.
+REMOVED = {"LMDBIO_URING": "LMDBIO_ENGINE=direct, or another engine"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,11 @@ def overrides_from_env(environ: Mapping[str, str] = os.environ) -> Overrides:
     """Read what the environment asks for.
 
     Raises:
-        ValueError: a value makes no sense; names the variable.
+        ValueError: a value makes no sense, or a variable is read no more; names the variable.
     """
+    for variable, instead in REMOVED.items():
+        if environ.get(variable):
+            raise ValueError(f"{variable} is not read any more: write {instead}")
     found: dict[str, Any] = {}
     for field, variable in VARIABLES.items():
         text = environ.get(variable, "").strip()

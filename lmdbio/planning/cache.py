@@ -5,14 +5,11 @@
 | placement | who holds what |
 |---|---|
 | home | each root a part of the file, memory first; what has no room comes from the file |
-| copies | home; and in the memory that is left what its own ranks use most of the others' parts |
-| window | each root a slice of the chunks that are shuffled together; for ``Shuffle.windows`` |
 | mixed | home; the rest streams through the Reader's windows; for ``Shuffle.windows`` |
 | first | each record the root whose ranks use it first, as far as that has room |
 | frequency | each root what its own ranks use most often over all epochs |
-| next | each root what it uses again soonest; nothing is exchanged |
 
-The last three keep records one by one, in memory alone.
+The last two keep records one by one, in memory alone.
 
 | warm | when a held record is read first |
 |---|---|
@@ -20,8 +17,8 @@ The last three keep records one by one, in memory alone.
 | preload | before the first iteration |
 | window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
-Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (first,
-demand), the HDMLP thesis (frequency; copies in parallel data staging), Belady (next).
+Source: DeepIO (home, preload), locality-aware loading (home), LBANN's data store (first,
+demand), the HDMLP thesis (frequency).
 """
 
 from __future__ import annotations
@@ -30,13 +27,17 @@ from dataclasses import dataclass
 
 from lmdbio.system.amounts import BYTES_MAX, parse_bytes
 
-__all__ = ["HOME_PLACEMENTS", "PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
+__all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
 
 #: Those that keep records one by one.
-RECORD_PLACEMENTS = ("first", "frequency", "next")
-PLACEMENTS = ("home", "copies", "window", "mixed", *RECORD_PLACEMENTS)
-#: Those by which each record has a home at most, all the time.
-HOME_PLACEMENTS = ("home", "copies")
+RECORD_PLACEMENTS = ("first", "frequency")
+PLACEMENTS = ("home", "mixed", *RECORD_PLACEMENTS)
+#: Those that there are no more, and what to write instead.
+REMOVED = {
+    "copies": "placement=home",
+    "next": "placement=home",
+    "window": "an order by windows (shuffle=window) without a cache, or placement=mixed",
+}
 WARM = ("demand", "preload", "window")
 
 
@@ -49,7 +50,7 @@ class Cache:
         disk: a folder on a disk of the root's node, as text or path; None: none.
         disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
             there.
-        placement: "home", "copies", "window", "mixed", "first", "frequency" or "next".
+        placement: "home", "mixed", "first" or "frequency".
         warm: "demand", "preload" or "window".
 
     Raises:
@@ -68,6 +69,7 @@ class Cache:
                 object.__setattr__(self, name, _bytes(f"Cache: {name}", given))
         for name, known in (("placement", PLACEMENTS), ("warm", WARM)):
             if getattr(self, name) not in known:
+                self._refuse_removed()
                 raise ValueError(
                     f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
@@ -82,6 +84,13 @@ class Cache:
             raise ValueError("Cache: it needs memory, a disk, or both")
         self._refuse_placement()
 
+    def _refuse_removed(self) -> None:
+        """Raise ValueError for a placement that there is no more."""
+        if (instead := REMOVED.get(str(self.placement))) is not None:
+            raise ValueError(
+                f"Cache: there is no placement={self.placement} any more: write {instead}"
+            )
+
     def _refuse_placement(self) -> None:
         """Raise ValueError where a placement cannot have such tiers, or be read beforehand."""
         if self.placement in ("mixed", *RECORD_PLACEMENTS) and self.disk is not None:
@@ -89,15 +98,8 @@ class Cache:
                 f"Cache: placement={self.placement} keeps records in memory alone: disk is for "
                 "placement=home"
             )
-        if self.placement == "copies" and not self.memory:
-            raise ValueError("Cache: placement=copies keeps copies in memory: it needs memory=")
-        if self.placement not in HOME_PLACEMENTS and self.warm == "window":
+        if self.placement != "home" and self.warm == "window":
             raise ValueError(f"Cache: warm=window needs placement=home, not {self.placement}")
-        if self.placement == "next" and self.warm == "preload":
-            raise ValueError(
-                "Cache: placement=next keeps what was used and is used again: there is nothing to "
-                "preload"
-            )
 
     @classmethod
     def parse(cls, text: str) -> Cache:

@@ -11,7 +11,6 @@ Source: DeepIO, locality-aware loading and the HDMLP thesis, for the placements 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,23 +20,21 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import HOME_PLACEMENTS, RECORD_PLACEMENTS, Cache
-from lmdbio.planning.copies import copy_most_used, have_copies, spare_rooms
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import Grains, Homes, Room, Tiers, grain_bytes
-from lmdbio.planning.keepers import Keepers, refuse_counting, room_of
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.record_counts import EpochCounts, RecordCounts
 from lmdbio.planning.rounds import Rounds
-from lmdbio.planning.route import FILE, PEER
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
 from lmdbio.planning.supply import (
+    FILE,
+    PEER,
     ROW_SOURCES,
-    Copied,
     Placed,
     Rows,
     Supplied,
@@ -98,8 +95,8 @@ class Job:
         cache = self.cache
         if cache is not None and cache.disk is not None and cache.disk_bytes is None:
             raise ValueError("Cache: disk_bytes must be known to look ahead")
-        if self.placement in ("window", "mixed") and not self._has_windows:
-            raise ValueError(f"placement={self.placement} needs an order by windows or groups")
+        if self.placement == "mixed" and not self._has_windows:
+            raise ValueError("placement=mixed needs an order by windows or groups")
         is_warmed = cache is not None and cache.warm == "window"
         if is_warmed and (self.shuffle is None or self.shuffle.streamed.has_windows):
             raise ValueError("warm=window needs an order without windows: global, say")
@@ -201,9 +198,6 @@ class Outlook:
         job: whose.
         options: of reads.
         alignment: of reads, bytes.
-
-    Raises:
-        ValueError: two windows exceed the caches through which records stream.
     """
 
     def __init__(
@@ -214,11 +208,6 @@ class Outlook:
         self._offsets = extents["offset"].astype(np.int64)
         self._lengths = extents["length"].astype(np.int64)
         self.file_bytes = int((self._offsets + self._lengths).max())
-        if job.placement == "window" and self._window_bytes > job.room:
-            raise ValueError(
-                f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
-                f"has {job.room:,}"
-            )
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -231,24 +220,13 @@ class Outlook:
         return replace(strided, assignment="local", epochs=epochs, holder=holder)
 
     @cached_property
-    def _window_bytes(self) -> int:
-        """Bytes that two windows take in each root's cache, about."""
-        shuffle, count = self._job.shuffle, len(self._lengths)
-        if shuffle is None:
-            return 0
-        window = shuffle.window_records(count) * self.file_bytes / count
-        return math.ceil(2 * window / self._job.nodes)
-
-    @cached_property
     def homes(self) -> Homes:
         """The parts of the file that roots hold all the time."""
         extents = self._extents
         share = self.file_bytes // self._job.nodes
         size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
         grains = Grains.of([extents], self.file_bytes, size)
-        held = self._job.tiers.total(grains)
-        # Windows are in the memory for windows.
-        room = held if self._job.placement in ("mixed", *HOME_PLACEMENTS) else 0
+        room = self._job.tiers.total(grains) if self._job.placement in ("home", "mixed") else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -331,7 +309,7 @@ class Outlook:
     @property
     def _placed(self) -> Placed:
         """Say where records are."""
-        return Placed(self._brought, self._copied, self._on_disk)
+        return Placed(self._brought, self._on_disk)
 
     @cached_property
     def _on_disk(self) -> Flags | None:
@@ -349,32 +327,6 @@ class Outlook:
             if memory < len(kept) << bits:
                 found[own[_core.extents_beyond(extents, places, memory)]] = True
         return found
-
-    @property
-    def _copied(self) -> Copied | None:
-        """Say which records roots have copied; None: none do."""
-        copies = self._copies
-        if copies is None:
-            return None
-
-        def copied(epoch: Epoch, records: I64, teams: I64) -> Flags:
-            return have_copies(copies, records, epoch.number, teams.astype(np.uint32))
-
-        return copied
-
-    @cached_property
-    def _copies(self) -> Keepers | None:
-        """The copies that roots make of each other's records; None: they make none."""
-        job, count = self._job, len(self._lengths)
-        if job.placement != "copies":
-            return None
-        length = job.epochs * count
-        refuse_counting("copies", count, job.nodes, length)
-        order = None if self.shuffle is None else self._epochs
-        schedule = replace(job.schedule(count), epochs=order, length=length)
-        sizes = room_of(self._extents["length"])
-        spares = spare_rooms(self.homes, [job.tiers] * job.nodes)
-        return copy_most_used(schedule, self.homes, sizes, spares)
 
     def rows(self, number: int) -> Iterator[Rows]:
         """Yield all rows of an epoch, and where each comes from, some at a time."""
@@ -400,7 +352,7 @@ class Outlook:
 
     def rounds(self, epoch: Epoch) -> Rounds | None:
         """Return the rounds in which records stream; None: none do."""
-        if self._job.placement not in ("window", "mixed", "slices"):
+        if self._job.placement not in ("mixed", "slices"):
             return None
         others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
         return Rounds(others, self._job.nodes) if others.count else None
@@ -416,8 +368,6 @@ class Outlook:
             records = epoch.samples(places)
             user = users(self._schedule, epoch.number * epoch.count + places)
             root, _ = self.holder(epoch, records)
-            if self._copied is not None:
-                root = np.where(self._copied(epoch, records, user), user, root)
             for node in np.unique(user[root == NOBODY]).tolist():
                 reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
             sent = (root != NOBODY) & (root != user)
@@ -447,7 +397,7 @@ class Outlook:
         """Each root keeps records one by one."""
         kept = self._record_counts
         is_warm = self._job.cache is not None and self._job.cache.warm == "preload"
-        if is_warm and kept.keepers is not None:
+        if is_warm:
             own = [kept.keepers.kept(root) for root in range(self._job.nodes)]
             reads = Reads()
             for records in own:

@@ -6,7 +6,7 @@ about E/N times, some records far more often than others, and those are worth to
 ``confidence_ranks`` is of another binomial: of n runs as many as chance has it lie below their
 median.
 
-Source: the HDMLP thesis, section 3.2.1: equation 3.8, lemmas 3.1 and 3.2; section 5.1.
+Source: the HDMLP thesis, section 3.2.1: equation 3.8; section 5.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-__all__ = ["confidence_ranks", "least_elsewhere", "most_elsewhere", "share_used_more_than"]
+__all__ = ["confidence_ranks", "share_used_more_than"]
 
 
 def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
@@ -37,26 +37,6 @@ def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
         for k in range(max(0, uses + 1), epochs + 1)
     )
     return min(1.0, math.fsum(map(math.exp, terms)))
-
-
-def least_elsewhere(uses: int, epochs: int, nodes: int) -> int:
-    """Return a number of uses that some other node does not exceed, if one node has ``uses``.
-
-    Lemma 3.1: what one node uses more often, another one uses less often. Needs two nodes.
-    """
-    _need_two(nodes)
-    return math.ceil(Fraction(epochs - uses, nodes - 1))
-
-
-def most_elsewhere(uses: int, epochs: int, nodes: int) -> int:
-    """Return a number of uses that some other node reaches, if one has ``uses`` (lemma 3.2)."""
-    _need_two(nodes)
-    return math.floor(Fraction(epochs - uses, nodes - 1))
-
-
-def _need_two(nodes: int) -> None:
-    if nodes < 2:
-        raise ValueError(f"another node takes at least 2 nodes, not {nodes}")
 
 
 def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:

@@ -363,11 +363,11 @@ class HomeSources:
 
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from; root -1: the file."""
-        records = self.rows(number, team)
+        records = self._rows(number, team)
         order, roots, begins = _core.find_homes(self.homes.records, records)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
 
-    def rows(self, number: int, team: int) -> I64:
+    def _rows(self, number: int, team: int) -> I64:
         """Return the records of a block's rows."""
         if self.schedule.assignment == "local":
             return self.schedule.team_records(number, team).view(np.int64)
@@ -383,13 +383,9 @@ class HomeSources:
             found = _core.find_home_uses(homes, root, self._seats, first, records, teams)
         else:
             span = schedule.span(number)
-            records = self.records_of(span)
+            records = self._records([Places(span.start, 0, 1, (range(len(span)),))])
             found = _core.find_home_uses(homes, root, self._seats, span.start, records)
         return RoundUses(*found)
-
-    def records_of(self, span: range) -> I64:
-        """Return the records of all rows of a block, by its places; not of ``local``."""
-        return self._records([Places(span.start, 0, 1, (range(len(span)),))])
 
     def _records(self, places: list[Places]) -> I64:
         """Return the records at places that count from the start of the schedule."""

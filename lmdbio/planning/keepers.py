@@ -10,7 +10,7 @@ others have the record from the next epoch on: in an epoch each record is used o
     record, epoch, team --> root    the team's own, else the next one after it that has the record;
                                     where there is none, the file
 
-That is what ``route`` chooses wherever memory is nearer than a peer's, and that than the file.
+That is the quickest source wherever memory is nearer than a peer's, and that than the file.
 
 A job that begins inside an epoch uses some records twice before others once: the first user of a
 record is then settled by the end of the next epoch, no later.
@@ -35,7 +35,7 @@ from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import records_at, seats
 
-__all__ = ["STEPS_MAX", "Keepers", "Kept", "keep", "most_used", "refuse_counting", "room_of"]
+__all__ = ["STEPS_MAX", "Keepers", "Kept", "keep", "refuse_counting", "room_of"]
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
@@ -110,15 +110,6 @@ class Keepers:
         """
         return self.table.choose(records, epoch - self.first_epoch, teams)
 
-    def kept_since(self, records: I64, epoch: int, teams: U32 | int) -> npt.NDArray[np.bool_]:
-        """Return which records the root of the team that uses them has since an epoch began.
-
-        Args:
-            epoch: or since one before it.
-            teams: that use them; or the one that uses all.
-        """
-        return self.table.kept_since(records, epoch - self.first_epoch, teams)
-
     def kept(self, root: int) -> I64:
         """Return the records that a root keeps, ascending."""
         places = np.flatnonzero(self.roots == root)
@@ -167,26 +158,25 @@ def keep(
     if placement == "first":
         kept = _first(schedule, sizes, rooms)
     else:
-        kept = [most_used(schedule, sizes, rooms[root], root) for root in range(len(rooms))]
+        kept = [_most_used(schedule, sizes, rooms[root], root) for root in range(len(rooms))]
     return Keepers.of(kept, schedule, is_warm=is_warm)
 
 
-def refuse_counting(placement: str, count: int, roots: int, places: int | None) -> None:
+def refuse_counting(count: int, roots: int, places: int | None) -> None:
     """Raise ValueError where it cannot be counted how often roots use each record.
 
     Args:
-        placement: that needs it.
         count: records.
         places: of all epochs; None: the job has no end.
     """
     if places is None:
         raise ValueError(
-            f"Cache: placement={placement} counts the uses of all epochs: it needs epochs="
+            "Cache: placement=frequency counts the uses of all epochs: it needs epochs="
         )
     steps = places + roots * count
     if steps > STEPS_MAX:
         raise ValueError(
-            f"Cache: placement={placement} would count {places:,} uses, and look at {count:,} "
+            f"Cache: placement=frequency would count {places:,} uses, and look at {count:,} "
             f"records for each of {roots:,} roots: {steps:,} steps are more than {STEPS_MAX:,}; "
             "placement=home needs none"
         )
@@ -242,20 +232,13 @@ def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
 # --- frequency ----------------------------------------------------------------------------------
 
 
-def most_used(
-    schedule: Schedule,
-    sizes: I64,
-    room: int,
-    root: int,
-    among: npt.NDArray[np.bool_] | None = None,
-) -> Kept:
+def _most_used(schedule: Schedule, sizes: I64, room: int, root: int) -> Kept:
     """Give a root what its own ranks use most often, by number where that is as often.
 
     Args:
         schedule: strided or blocked, with an end.
         sizes: of all records (``room_of``).
         room: of the root, bytes.
-        among: which records it may have; None: all.
     """
     used = np.zeros(schedule.count, np.uint32)
     first = np.zeros(schedule.count, np.uint32)
@@ -263,8 +246,6 @@ def most_used(
         fresh = np.flatnonzero(used[records] == 0)[::-1]
         first[records[fresh]] = epochs[fresh]  # of several, the earliest comes last
         used += np.bincount(records, minlength=schedule.count).astype(np.uint32)
-    if among is not None:
-        used[~among] = 0
     bytes_by_uses = np.bincount(used, weights=sizes)
     least = len(bytes_by_uses)  # what is used so often, or more often, has room
     while least > 1 and bytes_by_uses[least - 1] <= room:

@@ -3,41 +3,28 @@
     home        each node a part of the file, in its order, as far as its tiers have room
     first       what a node uses in the first epoch
     frequency   what a node uses most in all epochs, the fastest tier first
-    next_use    what a node uses again soonest
 
 The first three give records by node and tier, in the order in which they are fetched; ``bounds``
 are those of even parts by room, as ``homes`` gives them to the roots of a Reader, and ``keepers``
 gives roots what they use first, and most. Nobody asks another one: all nodes compute the same.
 ``rounds`` has those that stream.
 
-Over all nodes together ``next_use`` finds no more than ``home``: in an epoch each record is used
-once, so what is used in the next one has to be held while the epoch ends, where no more than the
-capacity can be. Between nodes that exchange nothing it does.
+Over all nodes together no choice finds more than ``home``, not even what is used again soonest: in
+an epoch each record is used once, so what is used in the next one has to be held while the epoch
+ends, where no more than the capacity can be.
 
 Source: DeepIO (home), LBANN's data store (home, first), locality-aware loading (home), the HDMLP
-thesis, sections 3.2.2 and 4.3.7 (frequency); Belady, A Study of Replacement Algorithms for a
-Virtual-Storage Computer (1966).
+thesis, sections 3.2.2 and 4.3.7 (frequency).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "NOBODY",
-    "ROUNDING",
-    "Holdings",
-    "bounds",
-    "first",
-    "following",
-    "frequency",
-    "home",
-    "next_use",
-]
+__all__ = ["NOBODY", "ROUNDING", "Holdings", "bounds", "first", "frequency", "home"]
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -90,47 +77,6 @@ def frequency(access: npt.NDArray[np.uint32], sizes: F64, capacities: Sequence[f
         parts = _split(by_uses, sizes[records], capacities)
         held.append([records[p[np.argsort(used_first[p])]].astype(np.int64) for p in parts])
     return held
-
-
-def next_use(access: npt.NDArray[np.uint32], sizes: F64, capacity: float) -> npt.NDArray[np.bool_]:
-    """Give one node, at any time, what it uses again soonest.
-
-    Where all records are of one size, no other choice makes more of its uses find their record
-    (Belady's MIN; a record that is used again later than all others is not even taken in).
-
-    Args:
-        access: records that the node uses in all epochs, one after the other, shape (uses,).
-        capacity: of all its tiers, in the unit of the sizes.
-
-    Returns:
-        For each use whether its record was held, bool of shape (uses,).
-    """
-    later = following(access)
-    found = np.zeros(len(access), np.bool_)
-    held: dict[int, float] = {}
-    latest: list[tuple[int, int]] = []  # negative, since a heap gives the smallest first
-    used = 0.0
-    for use, (record, after) in enumerate(zip(access.tolist(), later.tolist(), strict=True)):
-        size = held.pop(record, None)
-        found[use] = size is not None
-        used -= size or 0.0
-        if after == len(access):
-            continue
-        held[record] = float(sizes[record])
-        used += held[record]
-        heapq.heappush(latest, (-after, record))
-        while held and used > capacity * (1 + ROUNDING):
-            used -= held.pop(heapq.heappop(latest)[1])
-    return found
-
-
-def following(access: npt.NDArray[np.uint32]) -> I64:
-    """Return for each use the next one of the same record; the number of uses if there is none."""
-    order = np.argsort(access, kind="stable")
-    same = access[order[1:]] == access[order[:-1]]
-    later = np.full(len(access), len(access), np.int64)
-    later[order[:-1][same]] = order[1:][same]
-    return later
 
 
 def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:

@@ -2,7 +2,7 @@
 
     place -> record, team -> own root has it | another one has it | the file
 
-Source: LBANN's data store (first), the HDMLP thesis (frequency), Belady (next).
+Source: LBANN's data store (first), the HDMLP thesis (frequency).
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.keepers import Keepers, keep, refuse_counting, room_of
-from lmdbio.planning.kept_sources import cell_bytes, cell_count
-from lmdbio.planning.placement import following
-from lmdbio.planning.route import FILE, OWN, PEER
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.supply import ROW_SOURCES, Supplied, users
+from lmdbio.planning.supply import FILE, OWN, PEER, ROW_SOURCES, Supplied, users
 
 __all__ = ["EpochCounts", "RecordCounts"]
 
 I64 = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class EpochCounts(NamedTuple):
@@ -51,7 +47,7 @@ class RecordCounts:
     """Counts the rows of a job by where they come from.
 
     Args:
-        placement: "first", "frequency" or "next".
+        placement: "first" or "frequency".
         schedule: strided; from the first place of an epoch on, with the order of its records.
         epochs: that are looked at.
         lengths: of all records, bytes.
@@ -73,36 +69,23 @@ class RecordCounts:
         is_warm: bool,
     ) -> None:
         if placement == "frequency":
-            refuse_counting("frequency", schedule.count, len(schedule.teams), schedule.end)
+            refuse_counting(schedule.count, len(schedule.teams), schedule.end)
         self._placement, self._schedule, self._epochs = placement, schedule, epochs
         self._lengths, self._memory, self._is_warm = lengths, memory, is_warm
 
     @cached_property
-    def keepers(self) -> Keepers | None:
-        """The roots that keep each record all the time; None: records come and go."""
-        if self._placement == "next":
-            return None
+    def keepers(self) -> Keepers:
+        """The roots that keep each record."""
         rooms, sizes = [self._memory] * len(self._schedule.teams), room_of(self._lengths)
         return keep(self._placement, self._schedule, sizes, rooms, is_warm=self._is_warm)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the records that some root keeps all the time."""
-        return 0 if self.keepers is None else int(self._lengths[self.keepers.are_kept].sum())
+        """Bytes of the records that some root keeps."""
+        return int(self._lengths[self.keepers.are_kept].sum())
 
     def epochs(self) -> Iterator[EpochCounts]:
         """Count one epoch after the other."""
-        yield from self._kept() if self.keepers is not None else self._recurring()
-
-    def _uses(self, number: int) -> tuple[I64, I64]:
-        """Return the records of an epoch, and the teams that use them."""
-        count = self._schedule.count
-        places = range(number * count, (number + 1) * count)
-        records = self._schedule.sequence(places).view(np.int64)
-        return records, users(self._schedule, np.arange(places.start, places.stop))
-
-    def _kept(self) -> Iterator[EpochCounts]:
-        assert self.keepers is not None
         for number in range(self._epochs):
             records, teams = self._uses(number)
             roots = self.keepers.choose(records, number, teams.astype(np.uint32)).astype(np.int64)
@@ -111,23 +94,12 @@ class RecordCounts:
             sources[(roots == _core.NO_HOME) | is_read] = FILE
             yield self._counted(number, records, teams, sources, roots)
 
-    def _recurring(self) -> Iterator[EpochCounts]:
-        uses = [self._uses(number) for number in range(self._epochs)]
-        records, teams = (np.concatenate(one) for one in zip(*uses, strict=True))
-        found = np.zeros(len(records), np.bool_)
-        cell = cell_bytes(self._lengths)
-        cells = -(-self._lengths.astype(np.int64) // cell)
-        for team in range(len(self._schedule.teams)):
-            own = np.flatnonzero(teams == team)
-            later = following(records[own].astype(np.uint32))
-            later[later == len(own)] = _core.NEVER
-            soonest = _core.Soonest(self._schedule.count, cell_count(self._memory, cell))
-            sizes = cells[records[own]].astype(np.uint64)
-            found[own] = soonest.use(records[own], later, sizes).found
+    def _uses(self, number: int) -> tuple[I64, I64]:
+        """Return the records of an epoch, and the teams that use them."""
         count = self._schedule.count
-        for number, (of_epoch, takers) in enumerate(uses):
-            here = found[number * count : (number + 1) * count]
-            yield self._counted(number, of_epoch, takers, np.where(here, OWN, FILE), takers)
+        places = range(number * count, (number + 1) * count)
+        records = self._schedule.sequence(places).view(np.int64)
+        return records, users(self._schedule, np.arange(places.start, places.stop))
 
     def _counted(
         self, number: int, records: I64, teams: I64, sources: I64, roots: I64

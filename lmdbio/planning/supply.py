@@ -16,14 +16,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import seats
 
 __all__ = [
     "DISK",
+    "FILE",
+    "OWN",
+    "PEER",
     "ROW_SOURCES",
-    "Copied",
     "Holder",
     "Placed",
     "Rows",
@@ -37,13 +40,11 @@ I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 #: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
-ROW_SOURCES = (*SOURCES, "disk")
-DISK = len(SOURCES)
+ROW_SOURCES = (*_core.SOURCES, "disk")
+OWN, PEER, FILE, DISK = range(len(ROW_SOURCES))
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
-#: For each of some records whether the root that uses it has copied it before an epoch.
-Copied = Callable[[Epoch, I64, I64], Flags]
 #: Places that are counted at a time.
 PART = 1 << 20
 
@@ -53,12 +54,10 @@ class Placed(NamedTuple):
 
     Attributes:
         holder: of the placement.
-        copied: besides; None: roots copy nothing.
         on_disk: of all records, whether their root has them on its disk; None: none are.
     """
 
     holder: Holder
-    copied: Copied | None = None
     on_disk: Flags | None = None
 
 
@@ -103,13 +102,7 @@ def users(schedule: Schedule, places: I64) -> I64:
     """
     if schedule.assignment == "local":
         return _takers(schedule, places)
-    iterations, within = np.divmod(places, schedule.batch_size)
-    teams = _teams(schedule, None)[within]
-    last = (schedule.iterations or 0) - 1
-    if last >= 0 and schedule.is_short(last):
-        is_last = iterations == last
-        teams[is_last] = _teams(schedule, last)[within[is_last]]
-    return teams
+    return _core.find_teams(seats(schedule), places).astype(np.int64)
 
 
 def _takers(schedule: Schedule, places: I64) -> I64:
@@ -120,16 +113,6 @@ def _takers(schedule: Schedule, places: I64) -> I64:
     blocks = range(int(places[0]) // size, int(places[-1]) // size + 1)
     teams = np.concatenate([schedule.dealt(block).teams for block in blocks])
     return teams[places - blocks.start * size].astype(np.int64)
-
-
-def _teams(schedule: Schedule, iteration: int | None) -> I64:
-    """Return the team of each position of a batch; None: of each that is full."""
-    size = schedule.batch_size if iteration is None else schedule.batch_length(iteration)
-    team = np.empty(size, np.int64)
-    for rank in range(schedule.ranks):
-        share = schedule.share(rank, iteration)
-        team[share.start : share.stop] = schedule.team_of(rank)
-    return team
 
 
 def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
@@ -148,10 +131,6 @@ def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
         own = np.full(len(records), OWN)
         if placed.on_disk is not None:
             own[placed.on_disk[records]] = DISK
-        if placed.copied is not None:
-            has = placed.copied(epoch, records, user)
-            held, before = np.where(has, user, held), before | has
-            own[has] = OWN
         source = np.where(~before | (held < 0), FILE, np.where(held == user, own, PEER))
         yield Rows(places, records, user, held, source)
 

@@ -50,18 +50,6 @@ class Wish(NamedTuple):
         return isinstance(self.cache, Cache) and self.cache.warm == "preload"
 
     @property
-    def is_copied(self) -> bool:
-        """Whether roots are to keep copies of each other's records besides."""
-        return isinstance(self.cache, Cache) and self.cache.placement == "copies"
-
-    def refuse_counting(self, schedule: Schedule) -> None:
-        """Raise ValueError where it would take too long to say what roots copy."""
-        if self.is_copied:
-            from lmdbio.planning.keepers import refuse_counting
-
-            refuse_counting("copies", schedule.count, len(schedule.teams), schedule.end)
-
-    @property
     def is_mixed(self) -> bool:
         """Whether records that have no home are to stream through windows."""
         return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
@@ -131,7 +119,6 @@ class _Taken(NamedTuple):
         memory, disk: bytes of its grains that lie there.
         is_split: some grains are on its disk alone.
         is_full: an earlier job has left all of them there.
-        spare: bytes of memory for copies of other homes.
     """
 
     held: int
@@ -142,7 +129,6 @@ class _Taken(NamedTuple):
     disk: int
     is_split: bool
     is_full: bool
-    spare: int
 
     @property
     def counts(self) -> tuple[bool, int, int]:
@@ -156,12 +142,7 @@ class _Taken(NamedTuple):
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        # There is no more to copy than others keep.
-        kept = len(homes.kept(store.root)) * size
-        spare = min(store.spares[store.root], whole - kept) if store.spares else 0
-        return cls(
-            homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full, spare
-        )
+        return cls(homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full)
 
 
 def agree_cache(
@@ -185,7 +166,6 @@ def agree_cache(
     Raises:
         MemoryError: a root has not the memory that was asked for.
         OSError: a root's folder for cache files cannot be used.
-        ValueError: it would take too long to say what roots copy.
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
@@ -196,7 +176,6 @@ def agree_cache(
 
     def offer() -> _Offer | None:
         nonlocal library
-        wish.refuse_counting(schedule)
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
@@ -235,15 +214,9 @@ def _store(
     from lmdbio.planning.homes import HomeSources
     from lmdbio.reader.home_store import HomeStore
 
-    homes, rooms = _homes(source, schedule.count, offers), [one.room for one in offers]
-    spares: tuple[int, ...] = ()
-    if wish.is_copied:
-        from lmdbio.planning.copies import spare_rooms
-
-        spares = tuple(spare_rooms(homes, rooms))
-    sources, room = HomeSources(schedule, homes), rooms[team]
-    file = source.cache_file
-    return HomeStore.of(sources, team, room, file, waits=wish.is_warm, spares=spares)
+    sources = HomeSources(schedule, _homes(source, schedule.count, offers))
+    room, file = offers[team].room, source.cache_file
+    return HomeStore.of(sources, team, room, file, waits=wish.is_warm)
 
 
 def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
@@ -282,9 +255,6 @@ def _told(taken: list[_Taken], silence: str) -> str:
     first = taken[0]
     places = ", ".join(where) or "for there is no room"
     text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
-    spare = sum(one.spare for one in taken)
-    if spare:
-        text += f", and copies of what their ranks use most, {spare >> 20} MiB at most"
     return text + f", but send each other nothing: {silence}" if silence else text
 
 
@@ -346,8 +316,7 @@ def _room(
     if not isinstance(cache, Cache):
         return Room(auto_memory(available_bytes() // roots_here, window_bytes), disk)
     memory = int(cache.memory)
-    parts = 1 if cache.placement == "copies" else roots
-    need = min(memory, source.engine.size() // parts)
+    need = min(memory, source.engine.size() // roots)
     refuse_memory(source, need, window_bytes, roots_here)
     return Room(memory, disk)
 

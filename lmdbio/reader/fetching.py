@@ -47,8 +47,8 @@ class Fetch:
         self._has_begun = False
         self.reads: GuardedReads | None = None
 
-    def start(self, region: Region) -> U64:
-        """Start to read into the beginning of a region; return where each record will be."""
+    def start(self, region: Region) -> None:
+        """Start to read into the beginning of a region."""
         plan, address = self._plan, region.address
         self._addresses, self._has_begun = plan.slices + np.uint64(address), True
         if self.totals.requests:
@@ -57,7 +57,6 @@ class Fetch:
                 self.totals.buffer_bytes,
                 lambda engine: engine.submit_plan(plan, address, region.memory),
             )
-        return self._addresses
 
     def poll(self) -> bool:
         """Return whether all records are in the region, and the file is as it was.

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from lmdbio import _core, share
 from lmdbio.observe.stats import Source, Stats
 from lmdbio.planning.sources import BlockSources, RoundUses
 from lmdbio.reader.flight import Awaited
-
-if TYPE_CHECKING:
-    from lmdbio.reader.rows import Assembly
 
 __all__ = ["BLOCKS_AT_ONCE", "Holding", "Holdings", "KeptHoldings"]
 
@@ -153,9 +150,6 @@ class Holdings(ABC):
             if holding.number == number:
                 return holding
         return None
-
-    def landed(self, block: Assembly) -> None:  # noqa: B027 (most need nothing)
-        """Take note of the rows of a block that is there, before ranks get it."""
 
     @property
     def oldest_shipment(self) -> _core.Shipment | None:

@@ -33,7 +33,6 @@ class HomeStore:
         file: with those in the second one; borrowed. None: there is no disk.
         sums: of its pages, 0 where one is not there yet.
         waits: nothing is handed out before all is there.
-        spares: memory of each root for copies of other homes, bytes; empty: there are none.
     """
 
     sources: HomeSources
@@ -43,7 +42,6 @@ class HomeStore:
     file: CacheFile | None
     sums: U32
     waits: bool
-    spares: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -54,7 +52,6 @@ class HomeStore:
         file: CacheFile | None,
         *,
         waits: bool,
-        spares: tuple[int, ...] = (),
     ) -> HomeStore:
         """Take what a root's home needs; the system gives memory page by page, when it is used.
 
@@ -65,7 +62,7 @@ class HomeStore:
         homes = sources.homes
         tiers = Tiers.of(len(homes.kept(root)), room, homes.grains.bits)
         memory = _core.MappedMemory(max(1, len(tiers.memory) << homes.grains.bits))
-        made = cls(sources, root, tiers, memory, file, np.empty(0, np.uint32), waits, spares)
+        made = cls(sources, root, tiers, memory, file, np.empty(0, np.uint32), waits)
         if file is None:
             return made
         return replace(made, sums=file.keep(*made.pages.span(tiers.disk.start)))

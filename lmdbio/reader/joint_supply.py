@@ -45,7 +45,7 @@ from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
     from lmdbio.planning.homes import HomeSources
-    from lmdbio.planning.kept_sources import KeptSources, OwnSources
+    from lmdbio.planning.kept_sources import KeptSources
     from lmdbio.planning.mixed_sources import MixedSources
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
@@ -59,9 +59,8 @@ PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 #: Says who brings what.
-AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources | OwnSources"
+AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources"
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 
 
 class JointSupply:
@@ -269,7 +268,6 @@ class JointSupply:
             self._signs,
             self._counter,
             self.path,
-            self._holdings.landed,
         )
         flight = Flight(
             block.number,
@@ -384,14 +382,6 @@ def _open_home(
 
         mixed, size = MixedSources(home), options.request_bytes_max
         return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
-    if any(store.spares):
-        from lmdbio.reader.copied import CopyingHome, with_copies
-
-        store = with_copies(store, source)
-        if store.sources is not home:
-            return store.sources, CopyingHome(
-                source, store, options, stage_bytes_max, exchange, counter
-            )
     from lmdbio.reader.home import Home
 
     return home, Home(source, store, options, stage_bytes_max, exchange, counter)

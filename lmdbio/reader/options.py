@@ -289,7 +289,7 @@ def _refuse_placement(
     iterations: object,
     start: object,
 ) -> None:
-    """Raise ValueError for a placement that a Reader has not, or that does not suit the job."""
+    """Raise ValueError for a placement that does not suit the job."""
     if not isinstance(cache, Cache):
         return
     named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
@@ -297,20 +297,15 @@ def _refuse_placement(
         _refuse_warm(named)
     if cache.placement == "home":
         return
-    if cache.placement == "window":
-        raise ValueError(
-            "Cache: placement='window' is for lmdbio plan: a Reader reads windows without a "
-            "cache: write shuffle='window' alone, or placement='mixed'"
-        )
     if assignment == LOCAL:
         raise ValueError(
             f'assignment="local" needs placement=home: with {cache.placement} records have other '
             "roots from time to time, or several"
         )
-    if cache.placement in ("copies", "frequency") and epochs is None and iterations is None:
+    if cache.placement == "frequency" and epochs is None and iterations is None:
         from lmdbio.planning.keepers import refuse_counting  # others begin sooner without it
 
-        refuse_counting(cache.placement, 1, 1, None)
+        refuse_counting(1, 1, None)
     if cache.placement == "mixed":
         _refuse_mixed(named, start)
 

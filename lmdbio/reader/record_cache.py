@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.keepers import refuse_counting, room_of
-from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.caching import Caching, Measured, refuse_memory
 from lmdbio.reader.record_store import RecordStore, record_lengths
@@ -26,7 +23,6 @@ __all__ = ["agree_records"]
 KEPT = {
     "first": "records that their ranks use first",
     "frequency": "records that their ranks use most often",
-    "next": "records that their ranks use again soonest, and send each other nothing",
 }
 
 
@@ -65,17 +61,16 @@ def agree_records(
         ValueError: it would take too long to say what roots keep.
     """
     roots = len(schedule.teams)
-    is_exchanged = roots > 1 and cache.placement != "next"
     library: _core.MpiLibrary | None = None
-    taken: list[tuple[_core.Memory, int]] = []  # on this rank: one, or none
+    taken: list[_core.Memory] = []  # on this rank: one, or none
 
     def take() -> _Offer | None:
         nonlocal library
         if cache.placement == "frequency":
-            refuse_counting("frequency", schedule.count, roots, schedule.end)
+            refuse_counting(schedule.count, roots, schedule.end)
         if source is None:
             return None
-        library, silence = share.find_library(job) if is_exchanged else (None, "")
+        library, silence = share.find_library(job) if roots > 1 else (None, "")
         beside = measure(source).window_bytes
         taken.append(_take(cache, source, schedule.count, roots_here, beside))
         return _Offer(int(cache.memory), silence)
@@ -91,30 +86,22 @@ def agree_records(
         rooms = tuple(one.room for one in offers)
         team = schedule.team_of(job.rank)
         warm = cache.warm == "preload"
-        kept = RecordStore(cache.placement, team, rooms, *taken[0], is_warm=warm)
-    are_sent = is_exchanged and not silence
+        kept = RecordStore(cache.placement, team, rooms, taken[0], is_warm=warm)
+    are_sent = roots > 1 and not silence
     return Caching(kept, True, False, 0, 0, 0, are_sent, library, Reason("keyword", text))
 
 
 def _take(
     cache: Cache, source: RootSource, count: int, roots_here: int, window_bytes: int
-) -> tuple[_core.Memory, int]:
+) -> _core.Memory:
     """Take a root's memory; the system gives it page by page, when it is used.
-
-    Returns:
-        It, and the size of its cells.
 
     Raises:
         MemoryError: there is less.
     """
-    lengths = record_lengths(source, count)
-    cell, size = _core.ROW_ALIGNMENT, min(int(cache.memory), int(room_of(lengths).sum()))
-    if cache.placement == "next":
-        cell = cell_bytes(lengths)
-        most = int((-(-lengths.astype(np.int64) // cell)).sum())
-        size = min(cell_count(int(cache.memory), cell), most) * cell
+    size = min(int(cache.memory), int(room_of(record_lengths(source, count)).sum()))
     refuse_memory(source, size, window_bytes, roots_here)
-    return _core.MappedMemory(max(1, size)), cell
+    return _core.MappedMemory(max(1, size))
 
 
 def _told(cache: Cache, roots: int, silence: str) -> str:

@@ -14,12 +14,11 @@ from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.keepers import keep, room_of
-from lmdbio.planning.kept_sources import KeptSources, OwnSources
+from lmdbio.planning.kept_sources import KeptSources
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.arena import Arena
 from lmdbio.reader.holdings import Holdings
-from lmdbio.reader.recurring import Recurring
 from lmdbio.reader.roots import RootSource
 
 __all__ = ["RecordStore", "record_lengths"]
@@ -33,11 +32,10 @@ class RecordStore:
     """The memory for the records that one root keeps.
 
     Attributes:
-        placement: "first", "frequency" or "next".
+        placement: "first" or "frequency".
         root: by its index in the schedule.
         rooms: of all roots, bytes.
         memory: of this one.
-        cell: bytes of the pieces into which it is cut, where records come and go.
         is_warm: all is read before the first block.
     """
 
@@ -45,7 +43,6 @@ class RecordStore:
     root: int
     rooms: tuple[int, ...]
     memory: _core.Memory
-    cell: int
     is_warm: bool
 
     def open(
@@ -55,7 +52,7 @@ class RecordStore:
         options: PlanOptions,
         exchange: share.Exchange | None,
         counter: StageCounter,
-    ) -> tuple[KeptSources | OwnSources, Holdings]:
+    ) -> tuple[KeptSources, Holdings]:
         """Return which root brings what by a schedule, and what this one holds.
 
         Args:
@@ -65,11 +62,6 @@ class RecordStore:
             exchange: takes rows to other roots; None: nothing is sent.
             counter: counts what is located, planned and submitted.
         """
-        if self.placement == "next":
-            recurring = Recurring(
-                source, schedule, self.root, self.memory, self.cell, options, counter
-            )
-            return OwnSources(schedule), recurring
         sizes = room_of(record_lengths(source, schedule.count))
         keepers = keep(self.placement, schedule, sizes, self.rooms, is_warm=self.is_warm)
         sources = KeptSources(schedule, keepers)

@@ -172,7 +172,6 @@ class Rows:
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
-        landed: called with the block when all rows are there.
     """
 
     def __init__(
@@ -184,9 +183,8 @@ class Rows:
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
         path: str,
-        landed: Callable[[Assembly], None],
     ) -> None:
-        self._block, self._read, self._landed = block, read, landed
+        self._block, self._read = block, read
         self._counter, self._path = counter, path
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
         self._pace, self._signs = pace, signs
@@ -216,7 +214,6 @@ class Rows:
             block.copies.pop()
         if not self._read_missing(timeout_ms):
             return False
-        self._landed(block)
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 

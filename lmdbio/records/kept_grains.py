@@ -25,7 +25,6 @@ from lmdbio.records.kept_slots import PRESENT, KeptSlots
 
 __all__ = ["KeptGrains"]
 
-I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 

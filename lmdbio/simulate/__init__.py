@@ -30,10 +30,10 @@ and the pure calls of ``_core``.
 
 from __future__ import annotations
 
+from lmdbio._core import SOURCES
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.policy import POLICIES, Policy
-from lmdbio.planning.route import SOURCES
 from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
 from lmdbio.simulate.loading import (
@@ -51,7 +51,6 @@ from lmdbio.simulate.scenario import (
     PHYSICAL,
     SCENARIOS,
     SEMANTICS,
-    TEXT,
     Data,
     Measured,
     Scenario,
@@ -73,7 +72,6 @@ __all__ = [
     "ROW_SOURCES",
     "SOURCES",
     "STORES",
-    "TEXT",
     "WORKLOADS",
     "Curve",
     "Data",

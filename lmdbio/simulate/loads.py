@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.forecast import Forecast, Job, Outlook
-from lmdbio.planning.route import FILE
-from lmdbio.planning.supply import ROW_SOURCES, Rows
+from lmdbio.planning.supply import FILE, ROW_SOURCES, Rows
 
 __all__ = ["Loads", "loads_of"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

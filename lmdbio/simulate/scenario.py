@@ -22,7 +22,6 @@ __all__ = [
     "PHYSICAL",
     "SCENARIOS",
     "SEMANTICS",
-    "TEXT",
     "Data",
     "Measured",
     "Scenario",
@@ -126,15 +125,12 @@ class Semantics:
 
 #: The figures of the HDMLP thesis need this: each thread has all of t(clients)/clients.
 AUTHORS = Semantics("authors", divided=False, all_are_clients=False, locality_tier="disk")
-#: Its text says this.
-TEXT = Semantics("text", divided=True, all_are_clients=True, locality_tier="memory")
 #: A real cluster could do this: those that use file system, links, networks and tiers at a moment
-#: share them. A record comes from where it would take least by the text's rates, as
-#: ``planning.route`` chooses.
+#: share them. A record comes from where it would take least by the rates of the thesis' text.
 PHYSICAL = Semantics(
     "physical", divided=True, all_are_clients=True, locality_tier="memory", shared=True
 )
-SEMANTICS = {one.name: one for one in (AUTHORS, TEXT, PHYSICAL)}
+SEMANTICS = {one.name: one for one in (AUTHORS, PHYSICAL)}
 
 
 @dataclass(frozen=True)

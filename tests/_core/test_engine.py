@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from lmdbio import _core
-from lmdbio.errors import Error, IncompatibleError, InvalidError, ShortReadError
+from lmdbio.errors import Error, InvalidError, ShortReadError
 
 SIZE = 1_000_003  # no multiple of anything
 CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
@@ -365,13 +365,6 @@ def test_threads_that_submit_and_give_up_at_once_do_not_disturb_each_other(tmp_p
         for thread in threads:
             thread.join()
     assert not problems
-
-
-def test_io_uring_can_be_switched_off(tmp_path, monkeypatch):
-    monkeypatch.setenv("LMDBIO_URING", "0")
-    (tmp_path / "file").write_bytes(CONTENT)
-    with pytest.raises(IncompatibleError, match=r"LMDBIO_URING=0.*direct"):
-        _core.Engine(tmp_path / "file", "uring")
 
 
 FORBID = """

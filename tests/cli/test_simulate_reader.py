@@ -95,7 +95,7 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
     [
         (["--epochs", "2"], "needs PATH"),
         (["DATA", "--epochs", "2", "--policy", "all"], "tiers of --cache"),
-        (["DATA", "--epochs", "2", "--semantics", "text"], "--semantics is of the thesis'"),
+        (["DATA", "--epochs", "2", "--semantics", "authors"], "--semantics is of the thesis'"),
         (["DATA", "--epochs", "2", "--mode", "all"], "--epochs is of policies"),
         (["DATA", "--assignment", "local"], "assignment='local' needs a cache"),
         (["DATA", "--epochs", "2", "--cache", "all"], "NAME=VALUE"),
@@ -136,9 +136,8 @@ def test_a_request_takes_as_long_as_tune_measured(
     [
         ("disk=FOLDER,disk_bytes=3M",),
         ("memory=1M,disk=FOLDER,disk_bytes=3M", "--assignment", "local"),
-        ("memory=4M,placement=window", "--shuffle", "windows:8x4"),
         ("memory=4M,placement=mixed", "--shuffle", "windows:8x4"),
-        ("memory=4M,placement=next", "--shuffle", "global"),
+        ("memory=4M,placement=first", "--shuffle", "global"),
     ],
 )
 def test_every_cache_that_plan_takes_is_simulated(

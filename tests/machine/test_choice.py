@@ -269,6 +269,7 @@ def test_the_environment_is_read_under_its_names():
     ("variable", "text"),
     [
         ("LMDBIO_ENGINE", "fast"),
+        ("LMDBIO_URING", "0"),
         ("LMDBIO_DEPTH", "0"),
         ("LMDBIO_DEPTH", "257"),
         ("LMDBIO_DEPTH", "many"),

@@ -88,8 +88,7 @@ phases.SLICE_BYTES = 16 << 10
 homes.GRAIN_BYTES_MIN = 4096
 DISKS = Path(WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None))
 MIXED = ["memory=100K,placement=mixed"]
-COPIES = ["memory=8M,placement=copies"]
-BY_RECORD = [f"memory=100K,placement={name}" for name in ("first", "frequency", "next")]
+BY_RECORD = [f"memory=100K,placement={name}" for name in ("first", "frequency")]
 ON_DISKS = [f"disk={DISKS}", f"memory=100K,disk={DISKS},disk_bytes=300K"]
 
 
@@ -139,7 +138,7 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
     shuffle = cache = None
     if not is_seeking(mode):
         shuffle = chance.choice([None, "groups:16", "windows:5x4"])
-        kept = ["memory=8M", "memory=300K,warm=preload", *COPIES, *ON_DISKS, *BY_RECORD]
+        kept = ["memory=8M", "memory=300K,warm=preload", *ON_DISKS, *BY_RECORD]
         cache = chance.choice([*[None] * 4, *kept, *MIXED * (shuffle is not None)])
     return Cycle(
         set=number,

@@ -21,7 +21,6 @@ SECONDS_MAX = 1800
 DRAWN = {
     "caches.py": (4, 60),
     "keeping.py": (5, 60),
-    "copying.py": (4, 40),
     "simulated.py": (4, 60),
 }
 

@@ -21,9 +21,7 @@ from lmdbio import Cache, _core
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.planning.placement import next_use
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.planning.supply import ROW_SOURCES
@@ -34,7 +32,7 @@ EPOCHS, REQUEST = 4, 8192
 #: Of all orders, placements, memories and assignments, for each size of nodes.
 CASES = int(sys.argv[3])
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
-PLACEMENTS = ("first", "frequency", "next")
+PLACEMENTS = ("first", "frequency")
 #: Parts of all records that each root has memory for.
 PARTS = (2.0, 0.6, 0.2, 0.02)
 MODES = (
@@ -96,15 +94,6 @@ def by_hand(rdr: Reader, cache: Cache, lengths: list[int]) -> Told:
     def tell(place: int, name: str) -> None:
         told.setdefault(place // count, Counter())[name] += 1
 
-    if cache.placement == "next":
-        cell = cell_bytes(np.array(lengths, np.uint64))
-        sizes = np.array([-(-length // cell) for length in lengths], np.float64)
-        for own in uses:
-            access = np.array([record for _, record in own], np.uint32)
-            found = next_use(access, sizes, cell_count(room, cell)).tolist()
-            for (place, _), is_held in zip(own, found, strict=True):
-                tell(place, "own" if is_held else "file")
-        return {epoch: dict(counts) for epoch, counts in told.items()}
     kept: list[set[int]] = []
     first_user: dict[int, int] = {}
     for _, record, team in sorted((*use, team) for team, own in enumerate(uses) for use in own):
@@ -158,9 +147,7 @@ def check_file(rdr: Reader, stats: Stats, cache: Cache, told: Told, whole: int) 
     assert stats.own_records + stats.peer_records + stats.file_records == stats.records
     assert not stats.late_records and not stats.gone_records and not stats.disk_records
     assert stats.served_bytes == stats.peer_bytes
-    if cache.placement == "next":
-        assert not stats.peer_records and not stats.warm_bytes
-    elif int(cache.memory) > whole:
+    if int(cache.memory) > whole:
         later = [counts for epoch, counts in told.items() if epoch > min(told)]
         # A job that begins inside an epoch uses some records first in the next one.
         starts_inside = rdr.schedule.start % rdr.count != 0
@@ -198,7 +185,7 @@ def main() -> None:
                 "ranks_per_node": per_node,
                 "request_bytes_max": REQUEST,
             }
-            warm = "demand" if placement == "next" else chance.choice(["demand", "preload"])
+            warm = chance.choice(["demand", "preload"])
             cache = Cache(int(part * whole) + 1, placement=placement, warm=warm)
             shares, rdr, stats = read(path, value, cache=cache, **words)
             plain, other, _ = read(path, value, **words)

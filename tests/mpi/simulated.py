@@ -2,8 +2,7 @@
 
 For every policy that a Reader runs, jobs of chance shapes (nodes, ranks, tiers, sizes of records
 and batches, seeds, orders, modes) count as many records and bytes by source and epoch as
-``lmdbio.simulate`` says, as do those whose roots keep copies: exactly, where no root was so late
-that another one read for itself.
+``lmdbio.simulate`` says: exactly, where no root was so late that another one read for itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
-from lmdbio.simulate import SCENARIOS, Outcome, Policy, Tier, run_reader, run_readers
+from lmdbio.simulate import SCENARIOS, Outcome, Policy, Tier, run_readers
 
 COMM = MPI.COMM_WORLD
 REQUEST, SETS, NODES_MAX = 8192, 6, 4
@@ -168,23 +167,6 @@ def compare(
     return is_comparable
 
 
-def compare_copies(sets: list[tuple[str, Extents]], chance: random.Random) -> bool:
-    """Compare a job whose roots keep copies besides their homes; False: a root was late."""
-    path, extents = chance.choice(sets)
-    job, per_node = shape_of(chance, extents, Path())
-    share = int((extents["offset"] + extents["length"]).max()) // job.nodes
-    cache = Cache(int(chance.choice([1.2, 2, 9]) * share), placement="copies")
-    # An epoch is no shorter than a block.
-    job = replace(job, cache=cache, epochs=4, batch=chance.choice([job.ranks + 1, 3, 16]))
-    environment = replace(SCENARIOS[1].environment, tiers=SCENARIOS[1].environment.tiers[:1])
-    found = run_reader(extents, job, environment, PlanOptions(0, REQUEST))
-    words = Words(cache, "strided", job.shuffle)
-    mode = Mode(1, "scan", block_iterations=1)
-    counts, is_comparable = executed(path, job, words, per_node, mode)
-    assert not is_comparable or counts == counts_of(found), (counts, counts_of(found), job)
-    return is_comparable
-
-
 def main() -> None:
     folder, chance = Path(sys.argv[1]), random.Random(COMM.size)
     sets = make_sets(folder, chance)
@@ -203,10 +185,6 @@ def main() -> None:
         assert compared >= COMPARED_MIN, (name, compared)
         if COMM.rank == 0:
             print(f"{name}: {compared} of {run} as simulated, {refused} refused")
-    compared = sum(compare_copies(sets, chance) for _ in range(SHAPES))
-    assert compared >= COMPARED_MIN, compared
-    if COMM.rank == 0:
-        print(f"copies: {compared} of {SHAPES} as simulated")
 
 
 main()

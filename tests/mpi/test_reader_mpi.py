@@ -101,7 +101,7 @@ def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
 ) -> None:
     """By twenty shapes and more: ``make law``."""
     out = mpi.run(4, "simulated.py", tmp_path, few(mpi, 10))
-    assert out.count("as simulated") == len(READERS) + 1  # and copies
+    assert out.count("as simulated") == len(READERS)
 
 
 @pytest.mark.parametrize("ranks", [1, 5])
@@ -111,18 +111,11 @@ def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they
     assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed, few(mpi, 9))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_copies_are_those_of_the_rule_and_spare_the_messages_that_were_foretold(
-    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
-) -> None:
-    assert "with copies" in mpi.run(ranks, "copying.py", mixed, fixed, few(mpi, 6))
-
-
 def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(
     mpi: launch.Mpi, fixed: Path
 ) -> None:
     """Nodes of one rank."""
-    assert "14 cases" in mpi.run(4, "lagging.py", fixed, 1)
+    assert "13 cases" in mpi.run(4, "lagging.py", fixed, 1)
 
 
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(

@@ -17,8 +17,8 @@ def test_amounts_are_bytes_or_words() -> None:
 
 
 def test_words_are_parsed() -> None:
-    words = "memory=8G, disk=/local,disk_bytes=1T,placement=window,warm=preload"
-    assert Cache.parse(words) == Cache("8G", "/local", "1T", "window", "preload")
+    words = "memory=8G, disk=/local,disk_bytes=1T,placement=home,warm=preload"
+    assert Cache.parse(words) == Cache("8G", "/local", "1T", "home", "preload")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,9 @@ def test_words_are_parsed() -> None:
         ("memory=0", "memory, a disk"),
         ("disk_bytes=3G", "needs disk"),
         ("memory=1G,placement=else", "placement must be one of home"),
+        ("memory=1G,placement=copies", "no placement=copies any more: write placement=home"),
+        ("memory=1G,placement=next", "no placement=next any more: write placement=home"),
+        ("memory=1G,placement=window", "no placement=window any more: write an order by windows"),
         ("memory=1G,warm=later", "warm must be one of demand"),
         ("memory=1G,disk=/local,placement=mixed", "in memory alone"),
         ("memory=1G,placement=first,warm=window", "needs placement=home, not first"),

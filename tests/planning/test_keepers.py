@@ -7,16 +7,13 @@ use by use.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio import _core
-from lmdbio.planning import kept_sources
 from lmdbio.planning.keepers import STEPS_MAX, Keepers, keep, refuse_counting, room_of
-from lmdbio.planning.kept_sources import KeptSources, NextUses, OwnSources, cell_bytes, cell_count
+from lmdbio.planning.kept_sources import KeptSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -163,88 +160,9 @@ def test_what_roots_bring_is_what_teams_await(
         assert not brought and not any(own)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5), st.integers(1, 40))
-def test_it_is_known_when_each_record_is_used_again(
-    seed: int, count: int, roots: int, at_once: int
-) -> None:
-    schedule, kept = a_schedule(seed, count, roots), kept_sources.USES_AT_ONCE
-    kept_sources.USES_AT_ONCE = at_once
-    try:
-        for team in range(roots):
-            found, uses = NextUses(schedule, team), uses_of(schedule, team)
-            again: dict[int, int] = {}
-            wanted = []
-            for _, place, record in reversed(uses):
-                wanted.append((record, again.get(record, _core.NEVER)))
-                again[record] = place
-            told: list[tuple[int, int]] = []
-            for block in range(schedule.blocks or 0):
-                one = found.take()
-                assert one is not None
-                assert one.records.tolist() == schedule.team_records(block, team).tolist()
-                told += zip(one.records.tolist(), one.following.tolist(), strict=True)
-            assert told == wanted[::-1] and found.take() is None
-    finally:
-        kept_sources.USES_AT_ONCE = kept
-
-
-def test_a_job_without_end_looks_one_epoch_ahead() -> None:
-    schedule = a_schedule(1, 30, 3, ends=False)
-    ended = replace(schedule, length=3 * schedule.count - schedule.first_place % schedule.count)
-    for team in range(3):
-        found, wanted = NextUses(schedule, team), NextUses(ended, team)
-        first = schedule.first_place // schedule.count
-        for _ in range((ended.blocks or 0) - 1):
-            ours, theirs = found.take(), wanted.take()
-            assert ours is not None and theirs is not None
-            assert ours.records.tolist() == theirs.records.tolist()
-            for mine, exact in zip(
-                ours.following.tolist(), theirs.following.tolist(), strict=True
-            ):
-                in_reach = exact < (first + 2) * schedule.count
-                assert mine == exact or not in_reach
-
-
-def test_each_root_brings_all_rows_of_its_own_team() -> None:
-    schedule = a_schedule(5, 40, 3)
-    for number in range(schedule.blocks or 0):
-        for team in range(3):
-            block = OwnSources(schedule).block(number, team)
-            records = schedule.team_records(number, team)
-            assert block.records.tolist() == records.tolist()
-            assert block.order.tolist() == list(range(len(records)))
-            assert block.roots.tolist() == ([team] if len(records) else [])
-            assert block.begins.tolist() == ([0, len(records)] if len(records) else [0])
-
-
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
     with pytest.raises(ValueError, match="needs epochs="):
-        refuse_counting("frequency", 10, 2, None)
+        refuse_counting(10, 2, None)
     with pytest.raises(ValueError, match=f"1,000,000,300 steps are more than {STEPS_MAX:,}"):
-        refuse_counting("frequency", 100, 3, 10**9)
-    refuse_counting("frequency", 1_281_167, 64, 90 * 1_281_167)
-
-
-@given(st.lists(st.integers(0, 100_000), max_size=50))
-def test_cells_are_as_large_as_they_can_be_and_waste_little(lengths: list[int]) -> None:
-    size = cell_bytes(np.array(lengths, np.uint64))
-    assert size % _core.ROW_ALIGNMENT == 0
-
-    def taken(cell: int) -> int:
-        return sum(-(-length // cell) * (cell + 4) for length in lengths)
-
-    for bits in range(4, 17):
-        assert taken(size) <= taken(2**bits) * (1 + 1 / 16)
-
-
-def test_records_of_one_size_have_a_cell_each() -> None:
-    assert cell_bytes(np.full(9, 3001, np.uint64)) == 3008
-    assert cell_bytes(np.array([0, 0], np.uint64)) == _core.ROW_ALIGNMENT
-    assert cell_count(10 * 3012, 3008) == 10 and cell_count(10 * 3012 - 1, 3008) == 9
-
-
-def test_cells_of_small_records_are_no_smaller_than_is_worth_a_number() -> None:
-    lengths = np.random.default_rng(1).integers(50, 150, 1000).astype(np.uint64)
-    size = cell_bytes(lengths)
-    assert 16 <= size <= 64
-    assert cell_count(1 << 20, size) * (size + 4) <= 1 << 20
+        refuse_counting(100, 3, 10**9)
+    refuse_counting(1_281_167, 64, 90 * 1_281_167)

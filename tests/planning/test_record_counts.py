@@ -16,8 +16,6 @@ from hypothesis import given, settings
 from lmdbio import _core
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.kept_sources import cell_bytes, cell_count
-from lmdbio.planning.placement import next_use
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from tests.planning.test_keepers import kept_by_hand, uses_of
@@ -37,13 +35,12 @@ def extents_of(count: int) -> _core.Extents:
 @given(
     st.integers(5, 80), st.integers(1, 4), st.integers(1, 2), st.integers(1, 30),
     st.sampled_from([None, GLOBAL, Shuffle.groups(8)]),
-    st.sampled_from(["first", "frequency", "next"]), st.booleans(), st.integers(1, 120_000),
+    st.sampled_from(["first", "frequency"]), st.booleans(), st.integers(1, 120_000),
 )  # fmt: skip
 def test_records_are_those_of_a_plain_count(
     count: int, nodes: int, each: int, batch: int, shuffle: Shuffle | None, placement: str,
     is_warm: bool, memory: int,
 ) -> None:  # fmt: skip
-    is_warm = is_warm and placement != "next"
     cache = Cache(memory, placement=placement, warm="preload" if is_warm else "demand")
     job = Job(cache, batch, nodes, nodes * each, EPOCHS, shuffle, ends=True)
     extents = extents_of(count)
@@ -54,28 +51,18 @@ def test_records_are_those_of_a_plain_count(
     sources = [Counter[str]() for _ in range(EPOCHS)]
     sent = [0] * EPOCHS
     uses = [uses_of(schedule, team) for team in range(nodes)]
-    if placement == "next":
-        cell = cell_bytes(lengths)
-        for own in uses:
-            access = np.array([record for _, _, record in own], np.uint32)
-            found = next_use(access, -(-lengths.astype(float) // cell), cell_count(memory, cell))
-            for (_, place, _), is_own in zip(own, found.tolist(), strict=True):
-                sources[place // count]["own" if is_own else "file"] += 1
-    else:
-        sizes = (-(-lengths.astype(int) // 8) * 8).tolist()
-        kept = kept_by_hand(placement, schedule, sizes, [memory] * nodes)
-        held = int(lengths[sorted(set().union(*kept))].sum())
-        assert outlook.held_bytes == held
-        first = [{r: -1 if is_warm else place for _, place, r in reversed(own)} for own in uses]
-        for team, own in enumerate(uses):
-            for _, place, record in own:
-                before = [
-                    r for r in range(nodes) if record in kept[r] and first[r][record] < place
-                ]
-                is_own = record in kept[team]
-                source = "own" if team in before else "peer" if before and not is_own else "file"
-                sources[place // count][source] += 1
-                sent[place // count] += int(lengths[record]) * (source == "peer")
+    sizes = (-(-lengths.astype(int) // 8) * 8).tolist()
+    kept = kept_by_hand(placement, schedule, sizes, [memory] * nodes)
+    held = int(lengths[sorted(set().union(*kept))].sum())
+    assert outlook.held_bytes == held
+    first = [{r: -1 if is_warm else place for _, place, r in reversed(own)} for own in uses]
+    for team, own in enumerate(uses):
+        for _, place, record in own:
+            before = [r for r in range(nodes) if record in kept[r] and first[r][record] < place]
+            is_own = record in kept[team]
+            source = "own" if team in before else "peer" if before and not is_own else "file"
+            sources[place // count][source] += 1
+            sent[place // count] += int(lengths[record]) * (source == "peer")
     for one in told:
         if one.epoch is not None:
             wanted = tuple(sources[one.epoch][name] for name in ("own", "peer", "file"))

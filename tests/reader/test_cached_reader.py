@@ -119,7 +119,6 @@ def test_one_machine_has_a_page_cache(path: Path) -> None:
     [
         ("memory", ValueError, "NAME=VALUE"),
         ("memory=0", ValueError, "memory, a disk"),
-        (lmdbio.Cache("1G", placement="window"), ValueError, "shuffle='window' alone"),
         ("disk=/nowhere/at/all", FileNotFoundError, "/nowhere/at/all"),
         (3, TypeError, "must be a Cache"),
     ],
@@ -242,18 +241,3 @@ def test_small_records_need_no_page_each_in_the_window(tmp_path: Path) -> None:
     ) as reader:
         for batch in reader:
             assert all(bytes(v) == b"%06d" % i for i, v in zip(batch.indices, batch, strict=True))
-
-
-def test_copies_are_refused_where_uses_cannot_be_counted(path: Path) -> None:
-    with pytest.raises(ValueError, match="placement=copies counts the uses of all epochs"):
-        lmdbio.Reader(path, 7, shuffle="global", cache="memory=1G,placement=copies")
-
-
-def test_one_root_has_no_homes_of_others_to_copy(path: Path) -> None:
-    words = {"shuffle": "global", "epochs": 4, "seed": 1}
-    for cache in ("memory=1G,placement=copies", "memory=1G"):
-        with lmdbio.Reader(path, 7, cache=cache, **words) as reader:
-            told = [batch.indices.tolist() for batch in reader]
-            if "copies" in cache:
-                first = told
-        assert told == first and reader.sources()[3] == {"own": reader.sources()[3]["own"]}

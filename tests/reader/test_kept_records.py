@@ -1,7 +1,7 @@
 """Goal: a Reader whose root keeps records one by one gives the same records, and reads no more.
 
-Method: one process, small files; all orders and placements against a Reader without a cache, and
-the counts of ``next`` against Belady's rule. Jobs of several ranks are in tests/mpi/keeping.py.
+Method: one process, small files; all orders and placements against a Reader without a cache. Jobs
+of several ranks are in tests/mpi/keeping.py.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-import numpy as np
 import pytest
 
 import lmdbio
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.planning.kept_sources import cell_bytes, cell_count
-from lmdbio.planning.placement import next_use
-from lmdbio.reader import caching, holdings, recurring
+from lmdbio.reader import caching, holdings
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
-PLACEMENTS = ("first", "frequency", "next")
+PLACEMENTS = ("first", "frequency")
 ONE_ITERATION = lmdbio.Mode(locate="scan", block_iterations=1)  # little is read ahead of its use
 
 
@@ -62,7 +59,7 @@ def test_records_are_those_of_a_reader_without_a_cache(
         assert counts(reader)[1] == counts(reader)[2] == {"own": COUNT}
         # Neighbours of several blocks share pages.
         assert stats.read_bytes <= size + 2 * 4096 * COUNT
-        assert stats.warm_bytes == (0 if placement == "next" else stats.read_bytes)
+        assert stats.warm_bytes == stats.read_bytes
 
 
 @pytest.mark.parametrize("placement", ["first", "frequency"])
@@ -85,23 +82,6 @@ def test_what_no_root_has_room_for_comes_from_the_file(path: Path) -> None:
         assert 0 < later[1]["own"] < COUNT
 
 
-@pytest.mark.parametrize("memory", [3 << 10, 40 << 10, 500 << 10])
-@pytest.mark.parametrize("shuffle", [None, "global"])
-def test_what_is_used_again_soonest_is_kept_by_belady_s_rule(
-    path: Path, values: list[bytes], shuffle: Any, memory: int
-) -> None:
-    told, reader = read(path, lmdbio.Cache(memory, placement="next"), shuffle=shuffle, epochs=5)
-    lengths = np.array([len(value) for value in values], np.uint64)
-    cell = cell_bytes(lengths)
-    sizes = -(-lengths.astype(np.float64) // cell)
-    access = np.array([index for index, _ in told], np.uint32)
-    found = (
-        next_use(access, sizes, cell_count(memory, cell)).reshape(5, COUNT).sum(axis=1).tolist()
-    )
-    own = [by.get("own", 0) for _, by in sorted(counts(reader).items())]
-    assert own == found and sum(own) > 0
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("start", [1, COUNT - 1, COUNT, COUNT + 100])
 def test_a_job_may_begin_inside_an_epoch(path: Path, placement: str, start: int) -> None:
@@ -111,10 +91,9 @@ def test_a_job_may_begin_inside_an_epoch(path: Path, placement: str, start: int)
     assert sum(by.get("file", 0) for by in counts(reader).values()) == COUNT
 
 
-@pytest.mark.parametrize("placement", ["first", "next"])
-def test_a_job_may_have_no_end(path: Path, values: list[bytes], placement: str) -> None:
+def test_a_job_may_have_no_end(path: Path, values: list[bytes]) -> None:
     with Reader(
-        path, 11, start=-3, cache=lmdbio.Cache("1G", placement=placement), mode=ONE_ITERATION
+        path, 11, start=-3, cache=lmdbio.Cache("1G", placement="first"), mode=ONE_ITERATION
     ) as reader:
         for _ in range(3 * COUNT // 11):
             batch = next(reader)
@@ -140,9 +119,8 @@ def test_a_record_that_comes_several_times_in_a_batch_is_read_once(
 def test_a_reader_of_nothing_ends(path: Path) -> None:
     for placement in PLACEMENTS:
         for warm in ("demand", "preload"):
-            if (placement, warm) != ("next", "preload"):
-                cache = lmdbio.Cache("1G", placement=placement, warm=warm)
-                assert read(path, cache, iterations=0)[0] == []
+            cache = lmdbio.Cache("1G", placement=placement, warm=warm)
+            assert read(path, cache, iterations=0)[0] == []
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -160,7 +138,6 @@ def test_records_without_bytes_are_kept_as_well(tmp_path: Path, placement: str) 
     [
         ("memory=1G,placement=frequency", {"epochs": None}, "frequency .* needs epochs="),
         ("memory=1G,disk=/tmp,placement=first", {}, "in memory alone: disk is for placement=home"),
-        ("memory=1G,placement=next,warm=preload", {}, "nothing to preload"),
         ("memory=1G,placement=first", {"assignment": "local"}, "needs placement=home"),
         ("memory=1G,placement=frequency", {"epochs": 10**8}, "steps are more than 536,870,912"),
     ],
@@ -210,8 +187,7 @@ def test_what_was_kept_before_the_file_is_written_stays_as_it_was(
 def test_what_was_not_kept_ends_the_reading_when_the_file_is_written(
     path: Path, values: list[bytes], placement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((holdings, "BLOCKS_AHEAD"), (recurring, "BLOCKS_AHEAD")):
-        monkeypatch.setattr(module, name, 4)
+    monkeypatch.setattr(holdings, "BLOCKS_AHEAD", 4)
     cache = lmdbio.Cache("200K", placement=placement)
     with Reader(
         path, 7, mode=ONE_ITERATION, shuffle="global", epochs=3, cache=cache, slots=2

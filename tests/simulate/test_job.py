@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from lmdbio.planning import placement
 from lmdbio.simulate import (
     AUTHORS,
+    PHYSICAL,
     POLICIES,
     SCENARIOS,
-    TEXT,
     Curve,
     Data,
     Measured,
@@ -120,7 +120,7 @@ shapes = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(shapes, st.sampled_from([AUTHORS, TEXT]))
+@given(shapes, st.sampled_from([AUTHORS, replace(PHYSICAL, shared=False)]))
 def test_every_use_is_read_once_and_nobody_beats_the_bound(
     scenario: Scenario, semantics: Any
 ) -> None:

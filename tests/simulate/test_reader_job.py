@@ -137,8 +137,7 @@ caches = st.sampled_from(
         Cache("64K"),
         Cache("256K", warm="preload"),
         Cache("128K", "/d", "128K"),
-        Cache("64M", placement="next"),
-        Cache("1M", placement="window"),
+        Cache("64M", placement="first"),
         Cache("1M", placement="mixed"),
     ]
 )

@@ -248,7 +248,7 @@ def test_a_file_that_is_written_gives_its_old_samples_or_an_error(tmp_path: Path
 @pytest.mark.parametrize("words, raised, why", [
     ({"cache": 7}, TypeError, "Cache"),
     ({"cache": "memory"}, ValueError, 'or cache is "auto"'),
-    ({"cache": lmdbio.Cache("1M", placement="next")}, ValueError, "placement='home'"),
+    ({"cache": lmdbio.Cache("1M", placement="first")}, ValueError, "placement='home'"),
     ({"cache": "memory=1M,warm=window"}, ValueError, "warm='demand' or 'preload'"),
     ({"cache": "memory=1M", "rank": 3, "ranks": 3}, ValueError, "there is no rank 3 of 3"),
     ({"cache": "disk=/nowhere"}, FileNotFoundError, "/nowhere"),
