@@ -11,10 +11,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
+from lmdbio.reading import file_cache
+from lmdbio.torch import Dataset
 from tests.support import databases
 
 BUDGET = 32 << 20
@@ -65,3 +70,32 @@ def test_memory_stays_flat_and_within_the_budget(tmp_path: Path, kind: str) -> N
     under_way = 12 * BATCH * RECORD_BYTES  # threads and batches ahead, and those that are freed
     assert max(seen) < BUDGET + under_way + SLACK, seen
     assert max(seen[10:]) < max(seen[:10]) + SLACK // 4, seen
+
+
+class Place(Dataset):
+    """A data set whose samples say where this process keeps the file."""
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        super().__getitems__(indices)
+        return [self.records._routes.file_cache.place] * len(indices)
+
+
+@pytest.mark.usefixtures("off_disk", "planned")
+@pytest.mark.parametrize(
+    ("workers", "room", "place"),
+    [(0, 1 << 40, "memory"), (2, 1 << 40, "page cache"), (2, 0, "memory"), (8, 0, "nowhere")],
+)
+def test_workers_share_one_copy_of_a_file_and_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, room: int, place: str
+) -> None:
+    monkeypatch.setattr(file_cache, "cached_bytes_max", lambda: room)
+    path = tmp_path / "data"
+    with databases.open_writable(path, 64) as env:
+        databases.write(env, ((b"%04d" % i, bytes(3000)) for i in range(300)))
+    size = (path / "data.mdb").stat().st_size
+    data = Place(path, memory_bytes_max=3 * size)
+    loader = DataLoader(
+        data, batch_size=50, shuffle=True, num_workers=workers, collate_fn=list,
+        multiprocessing_context="fork" if workers else None,
+    )  # fmt: skip
+    assert {one for batch in loader for one in batch} == {place}
