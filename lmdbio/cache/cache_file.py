@@ -68,14 +68,14 @@ class CacheFile:
     """A cache file that this process alone writes. Made by ``take``.
 
     Args:
-        path: of the file.
-        file: open and locked.
-        header: that stands in it, or is to.
-        is_new: there was nothing of this state in it.
+        path: path of the file.
+        file: descriptor, open and locked.
+        header: header that stands in it, or is to.
+        is_new: whether there was nothing of this state in it.
 
     Attributes:
-        path: of the file.
-        header: its range is that of ``keep``.
+        path: path of the file.
+        header: header of the file; its range is that of ``keep``.
     """
 
     def __init__(self, path: str, file: _core.Descriptor, header: Header, *, is_new: bool) -> None:
@@ -103,10 +103,10 @@ class CacheFile:
         """Take a file of a folder that no job has open, or a new one, and lock it.
 
         Args:
-            folder: there already.
+            folder: folder that exists.
             source: the data file, in its state now.
-            numbers: that its name may have, best first; jobs that have roots side by side give
-                each other ones. None: any.
+            numbers: numbers that its name may have, best first; jobs that have roots side by side
+                give each other ones. None: any.
 
         Raises:
             OSError: the folder is none, cannot be written to, or has no locks.
@@ -263,9 +263,9 @@ class CacheFile:
         """Write pages, and then their sums; for one thread.
 
         Args:
-            memory: of whole pages.
+            memory: memory of whole pages.
             page: number of the first one.
-            sums: of them.
+            sums: sums of the pages.
 
         Raises:
             OSError: they do not fit the disk, or it fails.

@@ -67,12 +67,12 @@ def claim(
     """Take a cache file in a folder; None: its disk has no room for one.
 
     Args:
-        folder: there already.
+        folder: folder that exists.
         source: the data file.
-        number: of this process in its job.
-        count: of the processes.
-        asker: of the folder, named in errors.
-        is_alone: no other one is on this machine.
+        number: number of this process in its job.
+        count: number of processes that may take one.
+        asker: name of the option or variable that gives the folder, for errors.
+        is_alone: whether the process is the only one on this machine.
 
     Raises:
         OSError: the folder is not there, or cannot be written to.
@@ -103,7 +103,7 @@ def room_on_disk(file: CacheFile, asked: int | None, sharers: int) -> int:
     """Return how many bytes of the data file a cache file may keep.
 
     Args:
-        asked: bytes, of all cache files of a process; None: half of what is free.
+        asked: size of all cache files of a process, bytes; None: half of what is free.
         sharers: processes that use this disk.
     """
     there = file.disk_bytes

@@ -85,8 +85,8 @@ class PageWrite:
         work: writes, and returns whether it has.
 
     Attributes:
-        is_done: it was made, or has failed.
-        has_written: it was made.
+        is_done: whether the write was made, or has failed.
+        has_written: whether the write was made.
         seconds: time that it took; 0 before its end, or if it failed.
     """
 
@@ -165,7 +165,7 @@ class RowReads:
         plan: plan of the reads, in the cache file.
         ticket: ticket of them.
         address: beginning of the memory that they fill.
-        is_direct: they go past the page cache.
+        is_direct: whether the reads bypass the page cache.
     """
 
     plan: _core.Plan
@@ -187,13 +187,13 @@ class DiskTier:
     Args:
         file: cache file, open and locked; borrowed.
         sums: sums of the pages that it keeps, 0 where one is not there yet, uint32 (n,); owned.
-        is_direct: rows are read past the page cache, while that is no loss.
+        is_direct: whether rows are read past the page cache, while that is no loss.
         limits: bounds of the trust in it; None: ``LIMITS``.
 
     Attributes:
-        limits: as given.
-        is_over: the disk has failed, and nothing is read or written any more.
-        is_full: nothing is written any more.
+        limits: bounds of the trust in the disk.
+        is_over: whether the disk has failed, and nothing is read or written any more.
+        is_full: whether nothing is written any more.
         damaged_pages: number of pages that were not as they had been written.
 
     Raises:
@@ -319,7 +319,7 @@ class DiskTier:
         Args:
             plan: reads of them.
             address: beginning of the bytes of the memory that they fill.
-            memory: held until they have arrived.
+            memory: memory that is held until the reads have ended.
 
         Raises:
             OSError, Error: the engine refuses.
@@ -335,7 +335,7 @@ class DiskTier:
 
         Args:
             extents: places of the rows, as they were planned.
-            reads: these rows, which have arrived.
+            reads: reads of these rows, which have arrived.
         """
         if reads.is_direct:
             self._direct_path.record(reads.plan.totals.buffer_bytes, reads.ticket.times)
@@ -351,7 +351,7 @@ class DiskTier:
 
         Args:
             reads: requests (``READ``), whole pages from a page on; offsets in the data file.
-            memory: held until they have arrived.
+            memory: memory that is held until the reads have ended.
 
         Raises:
             OSError, Error: the engine refuses.
@@ -390,7 +390,7 @@ class DiskTier:
         """Start to write pages, behind those that are under way.
 
         Args:
-            memory: held until they are written.
+            memory: memory that is held until the pages are written.
             address: beginning of the first one there.
             page: number of the first one in the data file.
             count: number of pages.

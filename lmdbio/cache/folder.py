@@ -32,16 +32,16 @@ class Entry:
     """A cache file of a folder.
 
     Attributes:
-        path: of it.
+        path: path of the cache file.
         source: path of the data file; empty: its header does not say.
         state: "current"; "outdated": the data file is another one by now; "damaged".
-        why: it is not current.
-        is_open: a job has it open.
-        kept_bytes: of the data file that it keeps.
-        disk_bytes: that it takes on the disk.
-        source_bytes: of the data file.
-        first, end: it keeps a part of these bytes of it.
-        used_s: when it was written last, seconds since 1970.
+        why: reason why it is not current.
+        is_open: whether a job has it open.
+        kept_bytes: number of bytes that it keeps of the data file.
+        disk_bytes: number of bytes that it takes on the disk.
+        source_bytes: size of the data file, bytes.
+        first, end: range of the data file, bytes, of which it keeps a part.
+        used_s: time of its last write, seconds since 1970.
     """
 
     path: Path
@@ -128,8 +128,8 @@ def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tu
     """Compare all pages that a cache file keeps with their sums.
 
     Args:
-        path: of the file.
-        progress: called with pages done and pages in all.
+        path: path of the file.
+        progress: function called with pages done and pages in all.
 
     Returns:
         Pages that it keeps, and how many of them are damaged; the next job reads these anew.

@@ -27,7 +27,7 @@ class GrainPages:
         limit: end of what is needed of the data file, bytes; grains behind it have no pages.
 
     Attributes:
-        begins: as given.
+        begins: offset of each grain in the data file, bytes.
         firsts, ends: number of the first page of each grain, and of the one behind its last.
     """
 

@@ -31,7 +31,7 @@ class Header:
 
     Attributes:
         source: the data file, in one state.
-        first, end: it keeps pages from number ``first`` up to ``end``, as far as they have sums.
+        first, end: pages from number ``first`` up to ``end``, which it keeps where they have sums.
     """
 
     source: SourceState

@@ -40,10 +40,11 @@ class SourceState:
     """A data file in one state, or several that are read as one.
 
     Attributes:
-        path: absolute, links resolved; of the first of several; or of ``named``.
-        ino, size, mtime_ns, ctime_ns: of its status; of several, or on a server, of the identity.
+        path: absolute path, links resolved; of the first of several; or of ``named``.
+        ino, size, mtime_ns, ctime_ns: status of the file; of several, or on a server, the
+            identity's.
         meta: crc32 of both meta pages.
-        files: that are read as one.
+        files: number of files that are read as one.
     """
 
     path: str
@@ -59,8 +60,8 @@ class SourceState:
         """Return the state of an open data file, or of several.
 
         Args:
-            paths: of them, or URLs.
-            identity: of all.
+            paths: paths of the files, or URLs.
+            identity: identity of all files.
             metas: the meta pages, or bytes that stand for those of all.
         """
         return cls(

@@ -25,12 +25,13 @@ class Sizes:
     """The contents of an environment, and the room that they take.
 
     Attributes:
-        file_bytes: of the data file.
-        used_bytes: of its pages that are not free.
+        file_bytes: size of the data file.
+        used_bytes: size of its pages that are not free.
         free_pages: pages that wait to be used again.
-        records, record_bytes: of all databases; each value of a key with many is a record.
+        records, record_bytes: number and bytes of all databases' records; each value of a key with
+            many is one.
         runs: stretches of records that one jump describes, as ``convert`` counts them.
-        sidecar_bytes: of the provenance file; 0: there is none.
+        sidecar_bytes: size of the provenance file; 0: there is none.
     """
 
     file_bytes: int
@@ -47,8 +48,8 @@ class Contents:
     """One database.
 
     Attributes:
-        database: its record.
-        record_bytes: of all values.
+        database: LMDB's record of the database.
+        record_bytes: size of all values, bytes.
         runs: stretches of records that one jump describes.
     """
 
@@ -66,8 +67,8 @@ class Census:
         meta: the state.
         databases: the main one, which is left out if it only holds the others, first; then the
             others, by name.
-        file_bytes: of the data file.
-        free_pages: of all up to the last one.
+        file_bytes: size of the data file.
+        free_pages: number of free pages, of all up to the last one.
     """
 
     meta: Meta
@@ -111,7 +112,7 @@ class CensusCounts:
     """Adds up the records of one database.
 
     Args:
-        layout: of its file.
+        layout: layout of its file.
     """
 
     def __init__(self, layout: Layout) -> None:

@@ -36,11 +36,11 @@ class CompactReport:
         databases: names, None being the main database.
         txnid: the transaction of the source that was copied.
         before, after: source and copy.
-        values_compared: the values were compared, too, not their lengths alone.
-        copy_seconds: copying, until it was on the disk.
-        check_seconds: reading the copy for damage, and comparing it with the source.
-        convert_seconds: writing the provenance file.
-        seconds: all of it.
+        values_compared: whether the values were compared, too, not their lengths alone.
+        copy_seconds: time for copying, until it was on the disk.
+        check_seconds: time for reading the copy for damage, and comparing it with the source.
+        convert_seconds: time for writing the provenance file.
+        seconds: time that all of it took, seconds.
     """
 
     source: Path
@@ -81,14 +81,14 @@ def compact(
         source: an environment's folder or file. A lock file that exists is used (a reader slot
             keeps the state that is copied); none is made.
         target: a path that is free; for a folder it may also be an empty folder.
-        convert: write a provenance file.
-        values: compare the values; False: their lengths alone, which stand on the pages that keys
-            lie on. Both files are read once more for it, mostly out of the page cache.
+        convert: whether a provenance file is written.
+        values: whether values are compared; False: their lengths alone, which stand on the pages
+            that keys lie on. Both files are read once more for it, mostly out of the page cache.
         output: the place of the provenance file, as in ``convert``.
-        subdir: as in ``provenance.data_file``.
-        engine, depth: how pages are read where they are checked.
-        progress: called with (done, in all, stage): pages in the stages "look", "copy" and
-            "check", records in "contents"; then ``convert``'s stages.
+        subdir: whether the path is a folder, as in ``provenance.data_file``.
+        engine, depth: engine and depth by which pages are read where they are checked.
+        progress: function called with (done, in all, stage): pages in the stages "look", "copy"
+            and "check", records in "contents"; then ``convert``'s stages.
 
     Raises:
         FileExistsError: the target.
@@ -174,9 +174,9 @@ class _ProvenanceState(NamedTuple):
     """The part of the source's provenance file that is true of the copy, too.
 
     Attributes:
-        txnid: of the state that it describes.
-        databases: in it.
-        orders: of their records, as they were put, where it tells them.
+        txnid: transaction number of the state that it describes.
+        databases: names of the databases in it.
+        orders: orders of their records, as they were put, where it tells them.
     """
 
     txnid: int

@@ -46,7 +46,7 @@ class Side:
 
     Attributes:
         engine: reads it.
-        census: of the state that is compared.
+        census: census of the state that is compared.
     """
 
     engine: Engine
@@ -62,8 +62,8 @@ def difference(
     how many values each has, and the lengths of all values.
 
     Args:
-        values: the values as well.
-        progress: called with (records done, in all, stage).
+        values: whether values are compared as well.
+        progress: function called with (records done, in all, stage).
 
     Raises:
         CorruptedError, ShortReadError, OSError: one of them cannot be read.
@@ -91,9 +91,9 @@ class _Walked:
     """The walk over one database of one side, and how far it has come.
 
     Attributes:
-        engine: of the side.
-        items: that have come.
-        ended: it has come to its end.
+        engine: engine of the side.
+        items: number of items that have come.
+        ended: whether it has come to its end.
     """
 
     def __init__(self, side: Side, name: Name, database: Database) -> None:
@@ -129,10 +129,10 @@ class _Columns:
 
     Attributes:
         pages: leaves, uint8.
-        keys: on them, dtype ``EXTENT``.
+        keys: extents of the keys on the leaves, dtype ``EXTENT``.
         each: values of each key; empty where each has one.
-        extents: of the next values, dtype ``EXTENT``.
-        compared: which of these are a record's and no database's.
+        extents: extents of the next values, dtype ``EXTENT``.
+        compared: mask of the values that are a record's and no database's.
     """
 
     pages: npt.NDArray[np.uint8]
@@ -178,7 +178,7 @@ class _Together:
     """Two sequences that come in parts, as far as both have come.
 
     Attributes:
-        done: items given so far.
+        done: number of items given so far.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -256,8 +256,8 @@ class _Values:
         """Begins with the next values, and ends with those before.
 
         Args:
-            numbers: of the values, to tell a difference by.
-            extents: of both sides; their lengths are the same.
+            numbers: numbers of the values, to tell a difference by.
+            extents: extents of both sides; their lengths are the same.
 
         Returns:
             The number of a value that differs.
@@ -320,7 +320,7 @@ class _Half:
 
     Attributes:
         content: memory that is filled, uint8.
-        places: of the values in it, dtype ``EXTENT``.
+        places: extents of the values in it, dtype ``EXTENT``.
     """
 
     ticket: _core.Ticket

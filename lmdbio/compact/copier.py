@@ -28,7 +28,7 @@ class Copier:
 
     Args:
         program: a function that needs nothing around it, so that the process is soon ready.
-        arguments: of the program; the first is the environment that is copied.
+        arguments: arguments of the program; the first is the environment that is copied.
     """
 
     def __init__(self, program: Callable[[], None], arguments: list[str]) -> None:

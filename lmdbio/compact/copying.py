@@ -32,15 +32,15 @@ class Copy:
     """From one state of a source to a draft.
 
     Args:
-        source: its data file.
+        source: engine of the source's data file.
         target: names the copy in messages.
-        folder: the source is a folder.
-        values: compares them, too.
+        folder: whether the source is a folder.
+        values: whether values are compared, too.
 
     Attributes:
         meta: the state that is copied.
         before, after: the source, and the copy.
-        copy_seconds, check_seconds: taken by copying, and by checking and comparing.
+        copy_seconds, check_seconds: time for copying, and for checking and comparing.
     """
 
     meta: Meta

@@ -25,7 +25,7 @@ class Keys(Protocol):
     and not to find out whether it is there.
 
     Attributes:
-        path: of the data file, for messages.
+        path: path of the data file, for messages.
         count: keys.
     """
 
@@ -74,8 +74,8 @@ class Selection:
     """The samples of one database, as a layout finds them.
 
     Attributes:
-        layout: its name.
-        samples: how many there are, as far as a look at a few keys tells; None: it does not.
+        layout: name of the layout.
+        samples: number of samples, as far as a look at a few keys tells; None: it does not.
         metadata: keys that are there and belong to no sample.
         columns: records of a sample.
         order: returns the records of all samples, numbered in key order: int64 of shape

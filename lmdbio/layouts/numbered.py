@@ -36,8 +36,8 @@ class Found(NamedTuple):
     """Keys that have a number.
 
     Attributes:
-        numbers: of each, int64.
-        records: of the same keys, numbered in key order, int64.
+        numbers: number of each key, int64.
+        records: records of the same keys, numbered in key order, int64.
     """
 
     numbers: I64
@@ -49,7 +49,7 @@ class Numbers:
     """Keys that are a number behind the same bytes.
 
     Attributes:
-        stem: these bytes.
+        stem: bytes before the number.
         width: digits of each number; 0: as few as it takes.
     """
 
@@ -128,7 +128,7 @@ class Numbered:
     """A layout whose samples have numbers that count up by one.
 
     Attributes:
-        name: of the layout.
+        name: name of the layout.
         columns: the keys of a sample. The first of them is there; each other one, if its first
             key is. None at all: one key, a number of the width that the file's have.
         marks: keys that are there as well, and no samples.
@@ -182,9 +182,9 @@ class Numbered:
         """Return the records of all samples.
 
         Args:
-            columns: those that are there.
+            columns: columns that are there.
             first: number of the first sample.
-            told: how many samples the file says that there are; None: it does not.
+            told: number of samples that the file says that there are; None: it does not.
 
         Raises:
             IncompatibleError: a number is missing, or the file does not say how many there are.
@@ -214,8 +214,8 @@ class Numbered:
         """Raise IncompatibleError where the file says another number of samples.
 
         Args:
-            there: what is there, in words.
-            count: how many.
+            there: words for what is there.
+            count: number of samples that are there.
         """
         text = None if self.told_by is None else keys.value(self.told_by)
         told = None if text is None else told_number(text)

@@ -42,7 +42,7 @@ def find_skipped(keys: Keys, skip: tuple[bytes, ...]) -> I64:
     Keys are looked up. Patterns (``*``, ``?``, ``[...]``) are held against all keys.
 
     Args:
-        skip: of ``as_skip``; one that no key has leaves out nothing.
+        skip: keys and patterns, from ``as_skip``; one that no key has leaves out nothing.
     """
     patterns = [one for one in skip if _SPECIAL.search(one)]
     found = [keys.index(one) for one in skip if one and one not in patterns]

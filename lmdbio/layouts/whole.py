@@ -16,9 +16,9 @@ class Whole:
     """A layout without metadata.
 
     Attributes:
-        name: of the layout.
-        wants: how the first and the last key look, in words.
-        key: a regular expression for these two.
+        name: name of the layout.
+        wants: words for how the first and the last key look.
+        key: regular expression for the first and the last key.
         value: whether the first value is one of this layout; None: any is.
     """
 

@@ -71,7 +71,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
     """Memory that this process can still get, bytes: of the machine and of its control groups.
 
     Args:
-        root: where ``proc`` and ``sys`` are; tests put their own here.
+        root: folder of ``proc`` and ``sys``; tests put their own here.
     """
     kib = _statistic(f"{root}/proc/meminfo", "MemAvailable:")
     if kib is not None:

@@ -51,9 +51,9 @@ def choose_cache(
     """Return which cache roots are to have, and why.
 
     Args:
-        asked: by the caller; "auto": where several nodes read one file.
-        nodes: of the job.
-        is_shared: all roots read one file on storage that nodes share.
+        asked: choice of the caller; "auto": a cache where several nodes read one file.
+        nodes: number of nodes in the job.
+        is_shared: whether all roots read one file on storage that nodes share.
 
     Returns:
         A cache; "auto": as much as there is; None: none.
@@ -72,8 +72,8 @@ def auto_memory(available_bytes: int, beside_bytes: int) -> int:
     """Return how many bytes of memory "auto" keeps at most.
 
     Args:
-        available_bytes: that a root can have.
-        beside_bytes: of these, what it takes beside.
+        available_bytes: memory that a root can have, bytes.
+        beside_bytes: part of that memory which the root takes beside the cache, bytes.
     """
     return max(0, available_bytes - beside_bytes) // AUTO_PART
 
@@ -83,10 +83,10 @@ class AutoCache:
     """The room behind "auto" in a job of several nodes like this one.
 
     Attributes:
-        memory_bytes: of each node, at most; 0: nothing is kept.
-        disk_bytes: the same of the folder's disk; 0: there is none.
-        nodes: that hold the whole file; 0: nothing is kept.
-        reason: why.
+        memory_bytes: largest part of each node's memory, bytes; 0: nothing is kept.
+        disk_bytes: largest part of the folder's disk, bytes; 0: there is none.
+        nodes: number of nodes that hold the whole file; 0: nothing is kept.
+        reason: reason for the outcome.
     """
 
     memory_bytes: int
@@ -101,9 +101,9 @@ def auto_cache(
     """Return what "auto" comes to in a job of several nodes like this one, with a root each.
 
     Args:
-        file_bytes: of the data file.
-        is_far: it lies neither on a disk of this machine nor in its memory.
-        available_bytes, beside_bytes: as of ``auto_memory``.
+        file_bytes: size of the data file, bytes.
+        is_far: whether it lies neither on a disk of this machine nor in its memory.
+        available_bytes, beside_bytes: memory of a root, as of ``auto_memory``, bytes.
         disk_bytes: free for caches in the folder that the environment names.
     """
     if not is_far:
@@ -125,10 +125,10 @@ def order_hint(*, left_records: int, left_bytes: int, request_bytes: int, is_cac
     """Return what an order by windows would gain over an exact one; "" where that is little.
 
     Args:
-        left_records: of an epoch, that no node keeps, so that each is read by itself.
-        left_bytes: of the file, that they take.
-        request_bytes: of the largest request.
-        is_cached: others are kept.
+        left_records: number of records of an epoch that no node keeps, each read by itself.
+        left_bytes: number of bytes of the file that these records take.
+        request_bytes: size of the largest request, bytes.
+        is_cached: whether other records are kept.
     """
     if left_records < FEW:
         return ""

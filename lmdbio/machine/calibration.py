@@ -79,10 +79,10 @@ class Sample:
         kind: "pread" (through the page cache), "direct", "memory" (copied by threads), or
             "network" (messages that each node sends and receives at once).
         pattern: "stream" (each request follows the last one) or "random".
-        request_bytes: of each request, or message.
+        request_bytes: size of each request, or message, bytes.
         depth: requests in flight, threads, or nodes.
-        requests: made.
-        seconds: that they took together.
+        requests: number of requests made.
+        seconds: seconds that these requests took together.
     """
 
     kind: SampleKind
@@ -114,7 +114,7 @@ class TokenSample:
 
     Attributes:
         tokens: roots that may read at a time; 0: whoever can, reads.
-        rates: of its runs, bytes of values per second by all ranks together.
+        rates: rate of each run, bytes of values per second by all ranks together.
     """
 
     tokens: int
@@ -131,10 +131,10 @@ class Staggering:
     """How fast the roots of a job read together, by how many of them may at a time.
 
     Attributes:
-        nodes, roots: of the job.
-        assignment: of its Readers.
-        measured: when, seconds since 1970.
-        samples: one for each number of tokens.
+        nodes, roots: number of the job's nodes, and of its roots.
+        assignment: assignment of its Readers.
+        measured: time of the measurement, seconds since 1970.
+        samples: one measurement for each number of tokens.
     """
 
     nodes: int
@@ -154,8 +154,8 @@ class SharedSample:
     """One way of reading, by several nodes at once.
 
     Attributes:
-        readers: nodes.
-        sample: of all of them together; its depth is that of each.
+        readers: number of nodes.
+        sample: measurement of all nodes together; its depth is that of each.
     """
 
     readers: int
@@ -167,11 +167,11 @@ class Calibration:
     """The measured figures of one file system.
 
     Attributes:
-        identity: of the file system (``identity``).
-        measured: when, seconds since 1970.
-        samples: in the order measured.
-        staggerings: of jobs, one for each shape; the newest last.
-        shared: by several nodes at once.
+        identity: identity of the file system (``identity``).
+        measured: time of the measurement, seconds since 1970.
+        samples: samples in the order measured.
+        staggerings: measurements of jobs, one for each shape; the newest last.
+        shared: measurements by several nodes at once.
     """
 
     identity: str
@@ -187,8 +187,8 @@ class Stored:
 
     Attributes:
         calibration: None if there is none that can be used.
-        file: where it is, or would be.
-        note: why one that is there is not used, else "".
+        file: path of the file, which need not exist.
+        note: reason why a calibration that is there is not used, else "".
     """
 
     calibration: Calibration | None

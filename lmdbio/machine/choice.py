@@ -94,14 +94,14 @@ class Choice:
     """How a file is read.
 
     Attributes:
-        access: for which use.
+        access: purpose of the reads.
         engine: "pread", "direct", "uring", "staged", "mmap" or "remote".
-        past_cache: large reads pass by the page cache while that is as good
+        past_cache: whether large reads bypass the page cache while that is as good
             (``lmdbio.reading.direct_path``); only with "pread" that nobody asked for by name.
         depth: requests in flight.
         request_bytes_max: largest single request.
-        gap_bytes_max: bytes nobody asked for that are read to save a request.
-        reasons: of the four, by name.
+        gap_bytes_max: largest gap that is read to save a request, bytes nobody asked for.
+        reasons: reason for each of the four, by name.
     """
 
     access: Access
@@ -151,11 +151,11 @@ def choose(
     """How to read a file.
 
     Args:
-        access: what for.
-        storage: what is under it (``lmdbio.storage.look``).
-        tuned: what was measured there.
-        keyword: what the caller asked for.
-        environment: what ``overrides_from_env`` found.
+        access: purpose of the reads.
+        storage: storage under the file (``lmdbio.storage.look``).
+        tuned: calibration of that storage.
+        keyword: choices that the caller made.
+        environment: choices that ``overrides_from_env`` found.
     """
     found = _from_facts(access, storage)
     if tuned is not None:

@@ -25,7 +25,7 @@ def file_system_rate(calibration: Calibration) -> Curve:
     was not measured, what the largest job got that measured turns.
 
     Args:
-        calibration: of the file system.
+        calibration: calibration of the file system.
     """
     points = {1: max(sample.rate for sample in calibration.samples) / MIB}
     shared = [one for one in calibration.shared if one.sample.pattern == "stream"]
@@ -41,8 +41,8 @@ def request_seconds(calibration: Calibration, nodes: int) -> float:
     """Return the seconds of a file system's time that a request at random takes beside its bytes.
 
     Args:
-        calibration: of the file system.
-        nodes: that ask at once; of the numbers that were measured the largest up to it counts.
+        calibration: calibration of the file system.
+        nodes: number of nodes that ask at once; the largest number measured up to it counts.
     """
     found = max(
         (one for one in calibration.shared if one.sample.pattern == "random"),
@@ -75,8 +75,8 @@ def network_rate(calibration: Calibration, message_bytes: int) -> float:
     """Return M per second that a node sends, while it receives as much.
 
     Args:
-        calibration: of the network.
-        message_bytes: of a message; beyond those that were measured the nearest counts.
+        calibration: calibration of the network.
+        message_bytes: size of a message, bytes; beyond those measured the nearest counts.
     """
     return Curve.of({one.request_bytes: one.rate / MIB for one in calibration.samples}).at(
         message_bytes
@@ -89,9 +89,9 @@ class StoreRates:
 
     Attributes:
         one_node, all_nodes: bytes per second in order, by one node and by all that were measured.
-        request_seconds: of a request beside its bytes, where it is the only one.
-        out_of_order_seconds: of a request at random beside its bytes at the rate of all nodes,
-            where many are in flight.
+        request_seconds: time of a request beside its bytes, where it is the only one.
+        out_of_order_seconds: time of a request at random beside its bytes at the rate of all
+            nodes, where many are in flight.
         request_bytes, depth: the way of reading in order that was fastest.
     """
 
@@ -107,7 +107,7 @@ def store_rates(calibration: Calibration) -> StoreRates:
     """Return what a file system costs, in order and out of order.
 
     Args:
-        calibration: of the file system.
+        calibration: calibration of the file system.
     """
     samples = calibration.samples
     streams = [one for one in samples if one.pattern == "stream"] or list(samples)

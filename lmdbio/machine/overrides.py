@@ -43,7 +43,7 @@ class Overrides:
         engine: "pread", "direct", "uring", "staged" or "mmap"; None: none is asked for, and so on.
         depth: requests in flight.
         request_bytes_max: largest single request, bytes, a multiple of ``PAGE_BYTES``.
-        gap_bytes_max: bytes nobody asked for that are read to save a request.
+        gap_bytes_max: largest gap that is read to save a request, bytes nobody asked for.
 
     Raises:
         TypeError, ValueError: one is no whole number, or out of its range; names it.

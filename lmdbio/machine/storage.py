@@ -74,22 +74,22 @@ class Storage:
     """The storage under a file. None: not known.
 
     Attributes:
-        file_system: its type, such as "ext4", "nfs", "fuse.sshfs"; "0x..." for one that has no
-            name here.
+        file_system: type of the file system, such as "ext4", "nfs", "fuse.sshfs"; "0x..." for one
+            without a name here.
         id: the file system's own number, 0 where it has none.
-        source: what is mounted: a device, or a server and a path there.
-        block_bytes: what the file system likes to be asked for at a time.
-        remote: it is elsewhere, and is asked for its bytes by requests; ``file_system`` is the
-            scheme of its URL, and ``source`` the server.
-        disk: a disk of this machine is under it.
+        source: mounted device, or server and path there.
+        block_bytes: preferred size of a request, bytes.
+        remote: whether it is elsewhere, and is asked for its bytes by requests; ``file_system`` is
+            the scheme of its URL, and ``source`` the server.
+        disk: whether a disk of this machine is under it.
         device: "major:minor" of the file system.
-        rotational: the kernel takes the disk for a turning one (virtual disks say so too).
-        readahead_bytes: how far the kernel reads ahead of an ordered stream.
-        direct: O_DIRECT reads are possible.
-        direct_alignment: of their offsets and lengths, bytes.
-        size_bytes: of the file.
-        cached_bytes: of the file, in the page cache.
-        stripes: over several servers, where that can be seen (Lustre).
+        rotational: whether the kernel takes the disk for a turning one (virtual disks say so too).
+        readahead_bytes: distance that the kernel reads ahead of an ordered stream, bytes.
+        direct: whether O_DIRECT reads are possible.
+        direct_alignment: alignment of O_DIRECT offsets and lengths, bytes.
+        size_bytes: size of the file, bytes.
+        cached_bytes: part of the file that the page cache holds, bytes.
+        stripes: stripes over several servers, where these can be seen (Lustre).
     """
 
     file_system: str | None = None
@@ -130,9 +130,9 @@ def look(
     """Return the storage under the file that ``engine`` has open.
 
     Args:
-        cached: ask for the page cache as well, which costs up to a few milliseconds.
-        thorough: also read the mount table, and try O_DIRECT where the kernel does not say.
-        root: where ``proc`` and ``sys`` are; tests put their own here.
+        cached: whether to ask for the page cache as well, which costs up to a few milliseconds.
+        thorough: whether to read the mount table, and try O_DIRECT where the kernel does not say.
+        root: folder of ``proc`` and ``sys``; tests put their own here.
     """
     elsewhere = engine.remote_file
     if elsewhere is not None:

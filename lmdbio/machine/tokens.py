@@ -27,11 +27,11 @@ def choose_tokens(
     """Choose how many roots may read at a time: the fewest that are fast enough.
 
     Args:
-        measured: by jobs, on the file system that is read.
-        nodes, roots: of this job.
-        assignment: of its Reader.
-        may_be_none: turns were not asked for by name: there are none where these gain nothing.
-            Else there are none only where they cost something.
+        measured: measurements of jobs, on the file system that is read.
+        nodes, roots: number of this job's nodes, and of its roots.
+        assignment: assignment of its Reader.
+        may_be_none: whether turns were not asked for by name: there are none where these gain
+            nothing. Else there are none only where they cost something.
 
     Returns:
         The tokens, 0 for no turns, and why; None where no job of about as many roots, and with

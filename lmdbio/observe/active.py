@@ -64,7 +64,7 @@ def follow(
     """Count what an object reads, where there is a ledger.
 
     Args:
-        owner: has a file open. It is not held.
+        owner: object that has a file open. It is not held.
         facts: function from the owner to its ``ledger.Facts``; called where there is a ledger.
         counter: counter of its stages (``ledger.Counter``); None: nothing of it is counted.
         engines: function that returns what its engines counted, also after they were closed

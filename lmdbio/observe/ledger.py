@@ -42,7 +42,7 @@ class Facts:
     Attributes:
         surface: "lmdbio.open", "Records", "Reader"; "lmdb.open" for py-lmdb's own environments.
         file: the data file, or the folder that it is in.
-        engine: that reads.
+        engine: engine that reads.
         located_by: "provenance" or "scan" and the like; "": by a cursor that moves.
     """
 
@@ -57,9 +57,9 @@ class Line:
     """The sum over all objects that opened a file in one way.
 
     Attributes:
-        opened: how many.
-        open_seconds: from opening to closing, of all together.
-        stats: what they read.
+        opened: number of objects.
+        open_seconds: seconds from opening to closing, of all together.
+        stats: counts of what they read.
     """
 
     opened: int = 0
@@ -79,9 +79,9 @@ class FileState:
     """A file at a moment.
 
     Attributes:
-        moment: by ``time.monotonic``.
-        bytes: of the file.
-        cached_bytes: of these, in the page cache; None: the kernel does not say.
+        moment: time of the look (``time.monotonic``), seconds.
+        bytes: size of the file, bytes.
+        cached_bytes: size of the part in the page cache; None: the kernel does not say.
     """
 
     moment: float
@@ -132,7 +132,7 @@ class Ledger:
     """The lines of one process. Threads may share it.
 
     Attributes:
-        first_seen: each file, as it was when this process first opened it.
+        first_seen: state of each file, as it was when this process first opened it.
     """
 
     def __init__(self) -> None:

@@ -51,34 +51,35 @@ class Stats:
     threads.
 
     Attributes:
-        records, record_bytes: handed out, repeats counted.
+        records, record_bytes: number and bytes of the records handed out, repeats counted.
         located_records, locate_seconds: records whose place in the file was looked up, or found
             by walking ahead of an iteration. Not timed: single records, all of whose time is
             ``wait_seconds``; records lent from memory; single gets.
-        plan_seconds: making requests of places.
-        planned_bytes: of the file, that were to be read for records.
-        gap_bytes: of these, under no record: gaps that were read over to save a request, and the
-            rest of the pages at both ends; a byte under two records, or under one asked for
+        plan_seconds: time for making requests of places.
+        planned_bytes: bytes of the file that were to be read for records.
+        gap_bytes: planned bytes under no record: gaps that were read over to save a request, and
+            the rest of the pages at both ends; a byte under two records, or under one asked for
             twice, counts as used once.
-        submit_seconds: handing requests over, which includes the reading of what the page cache
-            gave at once.
+        submit_seconds: time for handing requests over, which includes the reading of what the page
+            cache gave at once.
         requests, read_bytes: reads for records, and what they brought.
         page_requests, page_bytes: reads for the tree's pages and the metas: locating, and making
             sure that no writer came between.
         ahead_requests, ahead_bytes: reads of the stream behind random ones (``lmdbio.image``).
         queued_requests: requests, of all kinds, that threads carried out; the others were
             served by the page cache at once, or read by who asked.
-        queue_seconds, service_seconds: how long these waited for a thread, and were under way;
-            by ``queued_requests`` that is the mean, by the wall clock the mean depth.
-        wait_seconds: somebody waited for bytes to arrive: who asked, or a rank for its batch.
-        copy_seconds: making objects of what was read; not those that an iterator makes one by
-            one, as they are asked for.
-        iterations, blocks: of a Reader: handed out; published by this rank's root thread.
-        fill_seconds, idle_seconds, turn_seconds: that thread waited for reads, and published
-            them; waited for a slot to fill; for its turn to read (``Mode.tokens``), or for the
-            cursor ("speculate").
-        guessed_bytes, guessed_records: read before it was known where records lie, and records
-            found there, of those located ("speculate").
+        queue_seconds, service_seconds: time for which requests waited for threads, and were in
+            flight; by ``queued_requests`` that is the mean, by the wall clock the mean depth.
+        wait_seconds: time in which somebody waited for bytes: the caller, or a rank for its batch.
+        copy_seconds: time for making objects of what was read; not those that an iterator makes
+            one by one, as they are asked for.
+        iterations, blocks: iterations handed out by a Reader; blocks published by this rank's root
+            thread.
+        fill_seconds, idle_seconds, turn_seconds: time in which the root waited for reads, and
+            published them; waited for a slot to fill; for its turn to read (``Mode.tokens``), or
+            for the cursor ("speculate").
+        guessed_bytes, guessed_records: bytes read before it was known where records lie, and
+            records found there, of those located ("speculate").
         own_records, own_bytes: rows of this root's blocks out of its own memory: windows of a
             shuffled order, or its home (``Cache``). Each row's bytes are rounded up to a multiple
             of 8.
@@ -86,10 +87,10 @@ class Stats:
         peer_records, peer_bytes: rows that other roots have sent; bytes that came too late count.
         file_records, file_bytes: rows of blocks that were read for these alone; with a cache that
             fills as it is used, all of the first epoch.
-        late_records, gone_records: of these, for other roots were late, or had ended.
+        late_records, gone_records: file rows for which other roots were late, or had ended.
         served_bytes: rows that were sent to other roots.
-        warm_bytes, cache_bytes: read to be kept; memory for what is kept, of this root.
-        cache_disk_bytes, damaged_pages: of its cache file: what it keeps; pages that were not as
+        warm_bytes, cache_bytes: bytes read to be kept; memory of this root for what is kept.
+        cache_disk_bytes, damaged_pages: size of what its cache file keeps; pages that were not as
             they had been written, and were read from the data file again.
         window_bytes: shared memory that this rank owns now.
         skipped_records: samples that a loader left out, for their transform failed (``errors``).
@@ -305,10 +306,10 @@ class StageCounter:
         """Records were read as they lie, in one go: one call costs less than five.
 
         Args:
-            moments: when it began, and was located, planned, had let the stream behind random
-                reads go on, and was submitted.
-            records: how many.
-            totals: of the plan.
+            moments: moments when it began, and was located, planned, had let the stream behind
+                random reads go on, and was submitted.
+            records: number of records.
+            totals: totals of the plan.
         """
         now = monotonic_ns()
         begun, located, planned, ahead, submitted = moments
@@ -334,7 +335,7 @@ class StageCounter:
 
         Args:
             begun, located: moments: when it began, and where they lie was known.
-            records: how many.
+            records: number of records.
             size: their bytes.
         """
         now = monotonic_ns()
@@ -411,7 +412,7 @@ class StageCounter:
         """Count rows of a block by where they came from, and the bytes that they take there.
 
         Args:
-            epoch: of which they are rows.
+            epoch: epoch of the rows.
         """
         with self._lock:
             self.source_records[source] += records

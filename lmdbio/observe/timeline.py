@@ -181,12 +181,12 @@ class Requests:
 
     Attributes:
         process, way: names.
-        count, bytes: of all.
+        count, bytes: number of all requests, and of their bytes.
         queue_ms, service_ms: median, 99th percentile and maximum of the wait for a thread, and
             of the time under way.
-        busy_seconds: at least one was in flight.
+        busy_seconds: seconds in which at least one was in flight.
         depth: mean number in flight while busy.
-        failed: of them.
+        failed: number of requests that failed.
     """
 
     process: str

@@ -36,7 +36,7 @@ def file_name(template: str, *, rank: int | None, pid: int, alone: bool) -> str:
     """Name the file of one process.
 
     Args:
-        template: with or without ``%p`` and ``%r``; ``%%`` is a per cent sign.
+        template: name of the file, with or without ``%p`` and ``%r``; ``%%`` is a per cent sign.
         rank: None without a job.
         alone: False: another process writes the file that it would be without a ``%p``.
     """
@@ -61,8 +61,8 @@ class TraceFile:
     Locked as long as it is open, so that processes that were given one name find out.
 
     Args:
-        path: overwritten.
-        facts: what the file says about itself.
+        path: path of the file, which is overwritten.
+        facts: facts that the file says about itself.
 
     Raises:
         BlockingIOError: another process writes there.

@@ -82,7 +82,7 @@ def trace(path: str | os.PathLike[str], *, size_bytes_max: int = SIZE_BYTES_MAX)
         path: the file, which is overwritten. ``%p`` stands for the process's number, ``%r`` for
             its rank (0 without MPI). Without them, ranks of a job write ``NAME.r3.json``, forked
             children and whoever finds the file in use ``NAME.p1234.json``.
-        size_bytes_max: larger it does not grow; what comes later is dropped, and counted.
+        size_bytes_max: largest size of the file, bytes; what comes later is dropped, and counted.
 
     Returns:
         A context manager with ``close()``.

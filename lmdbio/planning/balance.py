@@ -39,7 +39,7 @@ class Move(NamedTuple):
 
     Attributes:
         source, target: learners.
-        records: how many.
+        records: number of records.
     """
 
     source: int
@@ -102,7 +102,7 @@ def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = N
 
     Args:
         holders: the learner that holds the record of each place, or ``NOBODY``; shape (places,).
-        learners: how many there are.
+        learners: number of learners.
         shares: places that each is to have, all in all; None: even ones (``split_share``).
 
     Raises:
@@ -142,7 +142,7 @@ def held_limit(batch: int, learners: int, alpha: float = 1.0) -> float:
 
     Args:
         batch: records of a step (b).
-        learners: that hold them, each as many (p).
+        learners: number of learners that hold them, each as many (p).
     """
     mean = batch / learners
     return mean + alpha * math.sqrt(2 * mean * math.log(learners))

@@ -48,8 +48,8 @@ class Cache:
     Attributes:
         memory: bytes, or text such as "8G"; 0: none.
         disk: a folder on a disk of the root's node, as text or path; None: none.
-        disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
-            there.
+        disk_bytes: size of the part of the data file that it keeps there, bytes or text; None:
+            half of what is free there.
         placement: "home", "mixed", "first" or "frequency".
         warm: "demand", "preload" or "window".
 

@@ -75,8 +75,8 @@ class Dealt(NamedTuple):
 
     Attributes:
         first: place, from the start of the sequence on.
-        records: at each place: uint64.
-        teams: that take them: uint32.
+        records: record at each place: uint64.
+        teams: team that takes each record: uint32.
     """
 
     first: int
@@ -131,7 +131,7 @@ def home_holder(homes: U16) -> Holder:
     """Return the holder of records of which each is held by the team of its home.
 
     Args:
-        homes: of all records, or ``_core.NO_HOME``.
+        homes: home of each record, or ``_core.NO_HOME``.
     """
 
     def holder(records: U64) -> I64:
@@ -149,9 +149,9 @@ def deal_steps(epoch: Epoch, shard: Shard, steps: range, holder: Holder) -> list
 
     Args:
         epoch: the order of all samples.
-        shard: of the rank.
-        steps: of the shard.
-        holder: which rank holds each of some samples; a pure function, the same on all ranks.
+        shard: shard of the rank.
+        steps: steps of the shard.
+        holder: function from samples to the rank that holds each; pure, the same on all ranks.
 
     Returns:
         For each step int64 of shape (samples,).

@@ -82,9 +82,9 @@ class Tier:
 
     Attributes:
         capacity: M.
-        threads: that bring records there, and read them; at least 1.
-        reads: random, of all threads together.
-        writes: the same; None: as quick as reads.
+        threads: number of threads that bring records there, and read them; at least 1.
+        reads: rate of random reads, all threads together.
+        writes: rate of random writes, all threads together; None: as quick as reads.
     """
 
     capacity: float
@@ -114,12 +114,12 @@ class Environment:
     """Nodes, all alike, that share a file system.
 
     Attributes:
-        nodes: how many, at least 1.
+        nodes: number of nodes, at least 1.
         compute: M per second that a node uses up (c).
         preprocess: M per second that a thread makes ready (beta).
         network: M per second between two nodes (b_c).
         file_network: M per second between a node and the file system (b_fs).
-        file_system: of all its clients together, by their number (t).
+        file_system: rate of all its clients together, by their number (t).
         staging: the buffer out of which a node computes (tier 0).
         tiers: others, the fastest first (1 to J).
         file_request: seconds that a request takes the file system beside its bytes.
@@ -158,7 +158,7 @@ class Environment:
 
         Args:
             tier: 1 to J.
-            divided: threads share the tier's rate; else each has all of it.
+            divided: whether threads share the tier's rate; else each has all of it.
 
         Raises:
             ValueError: there is no such tier.

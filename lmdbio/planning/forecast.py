@@ -61,15 +61,16 @@ class Job:
     """A job whose ranks share each batch, with one root on each node.
 
     Attributes:
-        cache: of each root; where it has a disk, with ``disk_bytes``. None: roots keep nothing.
+        cache: cache of each root, with ``disk_bytes`` where it has a disk. None: roots keep
+            nothing.
         batch: records of all ranks in an iteration.
-        nodes, ranks: how many.
-        epochs: that are looked at.
-        shuffle: of each epoch; None: records come in their own order.
-        ends: the job ends with these epochs, and with a batch that may be short.
+        nodes, ranks: number of nodes, and of ranks.
+        epochs: number of epochs that are looked at.
+        shuffle: shuffle of each epoch; None: records come in their own order.
+        ends: whether the job ends with these epochs, and with a batch that may be short.
         assignment: "strided", or "local": ranks take what their root holds.
         first: shuffle of epoch 0, where the cache is warmed in windows.
-        seed: of all epochs.
+        seed: seed of all epochs.
 
     Raises:
         TypeError: a number is not whole, or the shuffle is none.
@@ -162,10 +163,11 @@ class Forecast:
     """The reads of an epoch.
 
     Attributes:
-        epoch: its number; None: before the first one begins.
+        epoch: number of the epoch; None: before the first one begins.
         supplied: records and bytes by source.
-        requests, read_bytes: to and from the file system, about; with bytes between records.
-        messages: between roots, about.
+        requests, read_bytes: number of requests to the file system, and bytes read, about, gaps
+            included.
+        messages: number of messages between roots, about.
     """
 
     epoch: int | None
@@ -194,10 +196,10 @@ class Outlook:
     """The placement of a job's caches over the records of a file.
 
     Args:
-        extents: of all records, at least 1.
-        job: whose.
-        options: of reads.
-        alignment: of reads, bytes.
+        extents: extents of all records, at least 1.
+        job: job that reads the records.
+        options: options of the reads.
+        alignment: alignment of the reads, bytes.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:
     assumed of the runs' distribution.
 
     Args:
-        runs: how many there are.
+        runs: number of runs.
         miss: the chance that the median lies outside, at most.
 
     Returns:

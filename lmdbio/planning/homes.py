@@ -57,8 +57,8 @@ def grain_bytes(request_bytes_max: int, room: int, share: int) -> int:
 
     Args:
         request_bytes_max: bytes of a request, at most.
-        room: of the root that has least, bytes; it is filled to a whole number of grains.
-        share: even one of the file, bytes; each root keeps a whole number of grains.
+        room: capacity of the root that has least, bytes; filled to a whole number of grains.
+        share: size of an even share of the file, bytes; each root keeps a whole number of grains.
     """
     wanted = min(request_bytes_max, min(room, share) // HOME_GRAINS_MIN, GRAIN_BYTES_MAX)
     wanted = max(wanted, GRAIN_BYTES_MIN)
@@ -70,9 +70,9 @@ class Grains:
     """The grains of a file in which records lie.
 
     Attributes:
-        bits: of a grain's bytes.
+        bits: binary logarithm of a grain's size in bytes.
         used: their numbers in the file, ascending.
-        numbers: of each grain of the file, how many used ones come before it.
+        numbers: number of used grains before each grain of the file.
         span_max: grains that one record lies in, at most.
     """
 
@@ -86,8 +86,8 @@ class Grains:
         """The grains in which some records lie.
 
         Args:
-            parts: of all records, some at a time.
-            size: of the file, bytes; no record ends behind it.
+            parts: extents of all records, some at a time.
+            size: size of the file, bytes; no record ends behind it.
             grain: bytes, a power of two.
         """
         bits = grain.bit_length() - 1
@@ -142,7 +142,7 @@ class Grains:
         """Return which extents lie in a marked grain; none of them is empty.
 
         Args:
-            marked: of used grains from number ``begin`` on.
+            marked: mask of the used grains from number ``begin`` on.
         """
         before = np.concatenate(([0], np.cumsum(marked)))
         first, last = self.first(extents) - begin, self.last(extents) - begin
@@ -154,13 +154,13 @@ class Homes:
     """The grains that each root keeps, and the home of each record.
 
     Attributes:
-        grains: of the file.
+        grains: grains of the file.
         ends: part p of the file is used grains ends[p] up to ends[p + 1].
         records: the home of each record, a root, or ``_core.NO_HOME``.
         stops: the root of part p keeps used grains ends[p] up to stops[p]: its last records may
             end in those of the next part.
-        limits: where the last record of each part ends in the file, bytes.
-        parts: of each root.
+        limits: end of each part's last record, offset in the file in bytes.
+        parts: number of each root's part.
     """
 
     grains: Grains
@@ -182,11 +182,11 @@ class Homes:
         """Give each root as many grains as it has room for, or as even a share.
 
         Args:
-            grains: of the file.
-            rooms: of each root, bytes.
+            grains: grains of the file.
+            rooms: capacity of each root, bytes.
             count: records.
             run: returns the extents of records from one to another.
-            roots: that get the parts, from the first part on; None: in their own order.
+            roots: roots that get the parts, from the first part on; None: in their own order.
 
         Raises:
             ValueError: there are more roots than numbers for them.
@@ -261,9 +261,9 @@ def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:
     """Return the root of each part: one that has kept it before, where there is one.
 
     Args:
-        left: where the part ends that each root has left from an earlier job, bytes; None: it has
+        left: end of the part that each root has left from an earlier job, bytes; None: it has
             none.
-        part_bytes: of a part, about.
+        part_bytes: size of a part, bytes, about.
     """
     taken: dict[int, int] = {}  # root of each part
     others: list[int] = []
@@ -330,9 +330,9 @@ class HomeSources:
 
     Attributes:
         schedule: strided, blocked or local.
-        homes: of its records.
-        is_warm: homes are full before the first place; else what is used in the first epoch
-            counts as read from the file.
+        homes: home of each record.
+        is_warm: whether homes are full before the first place; else what is used in the first
+            epoch counts as read from the file.
     """
 
     schedule: Schedule

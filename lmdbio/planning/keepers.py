@@ -52,7 +52,7 @@ class Kept(NamedTuple):
 
     Attributes:
         records: ascending.
-        epochs: in which its ranks use each first, counted from the first one's number.
+        epochs: epoch of the first use of each by its ranks, counted from the first one's number.
     """
 
     records: I64
@@ -64,11 +64,11 @@ class Keepers:
     """The roots that keep each record.
 
     Attributes:
-        table: of all records.
-        roots: of each kept record, one after the other.
+        table: table of all records, for lookups in C.
+        roots: roots that keep each record, record by record.
         since: the epoch from which on others have it, counted from the first one of the job.
-        begins: where those of each record begin, and the end of the last.
-        first_epoch: of the job.
+        begins: beginning of each record's ``roots``, and the end of the last.
+        first_epoch: number of the job's first epoch.
     """
 
     table: _core.Keepers
@@ -82,7 +82,7 @@ class Keepers:
         """Return the keepers of what each root keeps.
 
         Args:
-            is_warm: all of it is there before the first epoch.
+            is_warm: whether all of it is there before the first epoch.
 
         Raises:
             ValueError: there are more roots, or kept records, than numbers for them.
@@ -106,7 +106,7 @@ class Keepers:
         """Return the root that each record comes from in an epoch, or ``_core.NO_HOME``.
 
         Args:
-            teams: that use them; or the one that uses all.
+            teams: team that uses each record; or the one that uses all.
         """
         return self.table.choose(records, epoch - self.first_epoch, teams)
 
@@ -151,9 +151,9 @@ def keep(
     Args:
         placement: "first" or "frequency"; this one of a job that has an end.
         schedule: strided or blocked.
-        sizes: of all records (``room_of``).
-        rooms: of each root, bytes.
-        is_warm: all is there before the first epoch.
+        sizes: size of each record in memory, bytes (``room_of``).
+        rooms: capacity of each root, bytes.
+        is_warm: whether all is there before the first epoch.
     """
     if placement == "first":
         kept = _first(schedule, sizes, rooms)
@@ -167,7 +167,7 @@ def refuse_counting(count: int, roots: int, places: int | None) -> None:
 
     Args:
         count: records.
-        places: of all epochs; None: the job has no end.
+        places: number of places in all epochs; None: the job has no end.
     """
     if places is None:
         raise ValueError(
@@ -237,8 +237,8 @@ def _most_used(schedule: Schedule, sizes: I64, room: int, root: int) -> Kept:
 
     Args:
         schedule: strided or blocked, with an end.
-        sizes: of all records (``room_of``).
-        room: of the root, bytes.
+        sizes: size of each record in memory, bytes (``room_of``).
+        room: capacity of the root, bytes.
     """
     used = np.zeros(schedule.count, np.uint32)
     first = np.zeros(schedule.count, np.uint32)

@@ -38,7 +38,7 @@ class KeptSources:
 
     Attributes:
         schedule: strided or blocked.
-        keepers: of its records.
+        keepers: roots that keep each record.
     """
 
     schedule: Schedule

@@ -49,8 +49,8 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     that, and none is 0.
 
     Args:
-        weights: above 0; a float stands for the simplest fraction that is written so, such as 0.1
-            for a tenth, and 1 / 3 for a third.
+        weights: weights above 0; a float stands for the simplest fraction that is written so, such
+            as 0.1 for a tenth, and 1 / 3 for a third.
 
     Raises:
         ValueError: there is none, one is not above 0, or they are more than ``PERIOD_MAX``.
@@ -80,8 +80,8 @@ class _Period(NamedTuple):
     """The places of one period.
 
     Attributes:
-        sets: of each place, the set.
-        before: of each place, how many before it are of the same set.
+        sets: set of each place.
+        before: number of places before each that are of the same set.
     """
 
     sets: npt.NDArray[np.intp]
@@ -125,9 +125,9 @@ class MixOrder:
 
     Attributes:
         counts: samples of each set, at least 1.
-        weights: of each set, whole numbers from 1 on.
+        weights: weight of each set, whole numbers from 1 on.
         size: samples of an epoch.
-        seed: of all sets' orders, any integer; None: each set goes in its own order.
+        seed: seed of all sets' orders, any integer; None: each set goes in its own order.
 
     Raises:
         ValueError: values that make no order.

@@ -41,7 +41,7 @@ class MixedRounds:
 
     Attributes:
         epochs: their shuffle holds some records, and not all of them.
-        roots: that read.
+        roots: number of roots that read.
     """
 
     epochs: Epochs
@@ -96,9 +96,9 @@ class MixedSources:
     """Says who brings what, for a schedule whose order is mixed.
 
     Attributes:
-        home: of the records that have one: those that the order holds. Its schedule is strided or
-            blocked.
-        sequence: of the rounds.
+        home: sources of the records that have a home: those that the order holds. Its schedule is
+            strided or blocked.
+        sequence: sequence of the rounds.
     """
 
     home: HomeSources

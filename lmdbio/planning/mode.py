@@ -120,7 +120,7 @@ class Mode:
         Args:
             mode: a Mode, a name, or "auto": provenance and coalescing where there is a
                 provenance file, a scan where there is none.
-            provenance: there is a provenance file that describes the data.
+            provenance: whether there is a provenance file that describes the data.
         """
         if isinstance(mode, Mode):
             return mode

@@ -49,8 +49,8 @@ class Epoch:
 
     Attributes:
         count: samples, at most 2**62.
-        seed: of all epochs, any integer; None: samples come in their own order.
-        number: of the epoch, from 0; each has another order.
+        seed: seed of all epochs, any integer; None: samples come in their own order.
+        number: number of the epoch, from 0; each has another order.
         shuffle: the orders that it may have.
 
     Raises:
@@ -173,7 +173,7 @@ class Epochs:
     Place p of this sequence is place p % count of epoch p // count.
 
     Attributes:
-        count, seed, shuffle: of each ``Epoch``; there is at least one sample.
+        count, seed, shuffle: values of each ``Epoch``; there is at least one sample.
         first: shuffle of epoch 0; None: as of the others.
     """
 
@@ -287,12 +287,12 @@ class Shard:
 
     Attributes:
         count: samples of the epoch.
-        batch_size: of a rank, samples a step.
-        rank, ranks: whose shard, of how many.
+        batch_size: number of samples that a rank takes in a step.
+        rank, ranks: rank whose shard it is, and number of ranks.
         used: samples that all ranks have used before.
-        drop_last: leave out the last step where it is not full.
-        even: all ranks take as many: those that are missing in the last step are made up by the
-            epoch's first ones, at most ``ranks - 1``. Else the later ranks get one less, or none.
+        drop_last: whether the last step is left out where it is not full.
+        even: whether all ranks take as many: the last step is filled up with the epoch's first
+            ones, at most ``ranks - 1``. Else the later ranks get one less, or none.
 
     Raises:
         ValueError: for values that describe no shard.
@@ -408,7 +408,7 @@ class Steps:
     Attributes:
         epoch: the first one's number.
         used: samples of it that all ranks have used before.
-        drop_last, even: as of ``Shard``.
+        drop_last, even: choices of the last step, as of ``Shard``.
     """
 
     epoch: int = 0

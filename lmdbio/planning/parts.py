@@ -29,7 +29,7 @@ def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:
 
     Args:
         count: samples.
-        fractions: of them, each at least 0, 1 in sum; or whole numbers, ``count`` in sum.
+        fractions: share of each part, at least 0, 1 in sum; or whole numbers, ``count`` in sum.
 
     Returns:
         Sizes whose sum is ``count``, each less than 1 from its fraction: what rounding down leaves
@@ -69,8 +69,8 @@ def split_samples(count: int, fractions: Sequence[float], seed: int | None) -> l
     """Return the samples of each part, in ascending order.
 
     Args:
-        count, fractions: as for ``part_sizes``.
-        seed: of the order that is cut, any integer; None: parts are runs of samples.
+        count, fractions: number of samples, and share of each part, as of ``part_sizes``.
+        seed: seed of the order that is cut, any integer; None: parts are runs of samples.
 
     Raises:
         ValueError, TypeError: as for ``part_sizes`` and ``order.Epoch``.

@@ -43,9 +43,9 @@ def home(sizes: F64, nodes: int, capacities: Sequence[float]) -> Holdings:
     """Give each node an even part of the records, in their order.
 
     Args:
-        sizes: of all records.
-        nodes: how many.
-        capacities: of a node's tiers, in the unit of the sizes.
+        sizes: size of each record.
+        nodes: number of nodes.
+        capacities: capacities of a node's tiers, in the unit of the sizes.
     """
     count = len(sizes)
     bounds = [node * count // nodes for node in range(nodes + 1)]
@@ -86,8 +86,8 @@ def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
     where all have more than enough, as large a share.
 
     Args:
-        size: of the file, bytes.
-        capacities: of all tiers of each node, bytes.
+        size: size of the file, bytes.
+        capacities: capacity of each node, all its tiers together, bytes.
         alignment: bytes; all bounds but the file's end are multiples of it.
     """
     parts = -(-size // alignment)

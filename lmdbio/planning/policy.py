@@ -37,9 +37,9 @@ class Words(NamedTuple):
     """The keywords of a Reader, or of a ``forecast.Job``, by which it follows a policy.
 
     Attributes:
-        cache: of each root; None: it keeps nothing.
+        cache: cache of each root; None: it keeps nothing.
         assignment: "strided" or "local".
-        shuffle: of each epoch.
+        shuffle: shuffle of each epoch.
     """
 
     cache: Cache | None
@@ -51,9 +51,9 @@ class _Reader(NamedTuple):
     """The part of ``Words`` that a policy says.
 
     Attributes:
-        placement: of the cache; None: there is none.
-        assignment: of the Reader.
-        windows: the order has windows, of which each root reads a slice.
+        placement: placement of the cache; None: there is no cache.
+        assignment: assignment of the Reader.
+        windows: whether the order has windows, of which each root reads a slice.
     """
 
     placement: str | None = None
@@ -66,17 +66,17 @@ class Policy:
     """How a job loads its data.
 
     Attributes:
-        name: as it is asked for.
+        name: name by which it is asked for.
         placement: "none", "home", "first" or "frequency" (``placement``).
         tiers: "memory", "disk", "all" or "none"; "either": as the semantics say.
-        preloads: tiers are filled before the first iteration.
-        keeps_staged: whichever node reads a record first gives it to those that are to hold it;
-            until the first epoch ends all nodes are clients of the file system.
+        preloads: whether tiers are filled before the first iteration.
+        keeps_staged: whether the first node that reads a record gives it to those that are to hold
+            it; until the first epoch ends all nodes are clients of the file system.
         stages: sources of what is read ahead into the staging buffer: "own", "peer", "file".
-        on_demand: what is not there yet comes from the quickest source when it is asked for.
-        reorders: nothing is waited for: what is there is used, in whatever order.
-        copies: tiers that have room take parts of other nodes, too.
-        fits: the data set must fit the memory of all nodes.
+        on_demand: whether what is missing comes from the quickest source when it is asked for.
+        reorders: whether nothing is waited for: what is there is used, in whatever order.
+        copies: whether tiers that have room take parts of other nodes, too.
+        fits: whether the data set must fit the memory of all nodes.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Policy:
 
         Args:
             cache: tiers of each root, of which the policy takes what it uses.
-            shuffle: of each epoch.
+            shuffle: shuffle of each epoch.
             windows: the same where the policy needs an order by windows.
         """
         told = READERS.get(self.name)
@@ -141,9 +141,9 @@ class Policy:
         """Return why it cannot load a data set; None: it can.
 
         Args:
-            size: of the data set, M.
-            memory: of all nodes together, M.
-            room: of the tiers that it uses, of all nodes together, M.
+            size: size of the data set, M.
+            memory: memory of all nodes together, M.
+            room: capacity of the tiers that it uses, of all nodes together, M.
         """
         if self.placement in ("home", "first") and not room:
             return "it holds records in a tier of each node, and no tier has room"

@@ -30,7 +30,7 @@ def randomness(shuffle: Shuffle, count: int) -> float:
     logarithm of how many records could come there, after those that came before.
 
     Args:
-        shuffle: of the epoch.
+        shuffle: shuffle of the epoch.
         count: records, at least 1.
     """
     if shuffle.given_order(count) is not None:
@@ -70,7 +70,7 @@ def meeting(shuffle: Shuffle, count: int) -> float:
     two ``groups`` never do. Records that are held (``mixed``) meet all others.
 
     Args:
-        shuffle: of the epoch.
+        shuffle: shuffle of the epoch.
         count: records.
     """
     if count < 2:

@@ -34,7 +34,7 @@ class PlanOptions:
     """Limits that trade requests for bytes.
 
     Attributes:
-        gap_bytes_max: bytes nobody asked for that are read to save a request.
+        gap_bytes_max: largest gap that is read to save a request, bytes nobody asked for.
         request_bytes_max: largest single read, bytes, a multiple of ``PAGE_BYTES``.
     """
 
@@ -64,8 +64,8 @@ def plan_reads(
         extents: dtype ``EXTENT``, any order, repeats allowed.
         options: defaults to ``PlanOptions()``.
         alignment: bytes, a power of two, no less than the engine's.
-        room_bytes: of the buffer; where a plan needs more, it is made again with smaller gaps.
-            None: as many as the plan needs.
+        room_bytes: size of the buffer; a plan that needs more is made again with smaller gaps.
+            None: no limit.
 
     Returns:
         Requests that read each byte of the file at most once, and where each record will lie

@@ -28,10 +28,10 @@ class EpochCounts(NamedTuple):
     """The rows of an epoch, in the order of their places.
 
     Attributes:
-        number: of the epoch.
-        records, teams: of each row.
-        sources: each ``OWN``, ``PEER`` or ``FILE``.
-        roots: that have the records which come from a peer.
+        number: number of the epoch.
+        records, teams: record of each row, and the team that uses it.
+        sources: source of each row: ``OWN``, ``PEER`` or ``FILE``.
+        roots: root of each row that comes from a peer.
         supplied: records and bytes by source.
     """
 
@@ -49,10 +49,10 @@ class RecordCounts:
     Args:
         placement: "first" or "frequency".
         schedule: strided; from the first place of an epoch on, with the order of its records.
-        epochs: that are looked at.
-        lengths: of all records, bytes.
-        memory: of each root, bytes.
-        is_warm: all that is kept is there before the first epoch.
+        epochs: number of epochs that are looked at.
+        lengths: length of each record, bytes.
+        memory: memory of each root, bytes.
+        is_warm: whether all that is kept is there before the first epoch.
 
     Raises:
         ValueError: it would take too long to say what roots keep.

@@ -34,8 +34,8 @@ class Rounds:
     """The rounds of an epoch.
 
     Attributes:
-        epoch: its shuffle has windows (``Shuffle.windows``, ``Shuffle.groups``).
-        roots: that read.
+        epoch: epoch whose shuffle has windows (``Shuffle.windows``, ``Shuffle.groups``).
+        roots: number of roots that read.
 
     Raises:
         ValueError: there is no root, or the epoch has no windows.
@@ -129,8 +129,8 @@ class Round(NamedTuple):
     """A round of the endless sequence of epochs.
 
     Attributes:
-        epoch, number: of the epoch, and of the round in it.
-        begin, end: its places, counted from the first epoch's first.
+        epoch, number: number of the epoch, and of the round in it.
+        begin, end: first place of the round, and the end, counted from the first epoch's first.
     """
 
     epoch: int
@@ -145,7 +145,7 @@ class RoundSequence:
 
     Attributes:
         epochs: their shuffle has windows.
-        roots: that read.
+        roots: number of roots that read.
     """
 
     epochs: Epochs

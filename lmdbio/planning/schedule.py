@@ -59,7 +59,7 @@ class Run(NamedTuple):
     Attributes:
         first: place of the first, counted on from the start of the sequence.
         length: records.
-        team: whose they are.
+        team: index of the team that takes them.
     """
 
     first: int
@@ -79,8 +79,8 @@ class Schedule:
         assignment: "strided", "blocked" or, with ``holder``, "local".
         block_iterations: k, iterations per block.
         start: the first record, counted modulo ``count``; with ``epochs`` the first place.
-        iterations: how many there are; None: endless, or as many as ``length`` takes.
-        holder: which team holds each of some records, ``NOBODY`` if none; a pure function.
+        iterations: number of iterations; None: endless, or as many as ``length`` takes.
+        holder: function from records to the team that holds each, ``NOBODY`` if none; pure.
         epochs: says which record comes at which place; None: they come in their own order.
         length: places in all; the last batch may be short. None: every batch is full.
 

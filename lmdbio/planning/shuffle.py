@@ -54,9 +54,9 @@ class Shuffle:
     Attributes:
         chunk: records that stay together, at least 1; the last chunk may have fewer.
         window: chunks whose records are shuffled among each other, at least 1.
-        inner: records are shuffled inside windows; else chunks keep their order.
-        order: of ``given``: record numbers, as the bytes of an int64 array; else None.
-        held: of ``mixed``: records from the first one on that may come anywhere; else 0.
+        inner: whether records are shuffled inside windows; else chunks keep their order.
+        order: record numbers of a ``given`` order, as the bytes of an int64 array; else None.
+        held: number of records of ``mixed``, from the first on, that may come anywhere; else 0.
 
     Raises:
         ValueError: ``chunk`` or ``window`` is less than 1, ``held`` is negative, or ``order``
@@ -88,8 +88,8 @@ class Shuffle:
         Args:
             text: "global", "groups", "windows" or "runs", the last three with sizes in records;
                 also in the singular.
-            record_bytes: of the file for each record, from which groups and windows without sizes
-                get some. None: they have to be given.
+            record_bytes: bytes of the file for each record, from which groups and windows without
+                sizes get some. None: they have to be given.
             batch: records of an iteration: a group without a size is so many, or a multiple, so
                 that each root of any number of them can read whole groups.
 
@@ -149,7 +149,7 @@ class Shuffle:
 
         Args:
             count: records.
-            record_bytes: of the file for each.
+            record_bytes: bytes of the file for each record.
         """
         window_bytes = min(WINDOW_CHUNKS * CHUNK_BYTES, count * record_bytes / WARMING_WINDOWS)
         # Not much less than what is read at once, or a window would bring many others' parts.

@@ -42,10 +42,10 @@ class BlockSources(NamedTuple):
     """The rows of a block, by where they come from.
 
     Attributes:
-        records: of the rows, in the order of the schedule.
+        records: records of the rows, in the order of the schedule.
         order: the rows, sorted by round and root; within them in the order of the schedule.
-        rounds, roots: of each run of rows of one round and root.
-        begins: where each run begins in ``order``, and the end of the last.
+        rounds, roots: number and root of each run of rows of one round and root.
+        begins: beginning of each run in ``order``, and the end of the last.
     """
 
     records: I64
@@ -64,11 +64,11 @@ class RoundUses(NamedTuple):
 
     Attributes:
         records: ascending, in the order of the file.
-        own: how many of them its own team uses.
+        own: number of the records that the root's own team uses.
         order: places in ``records`` of those that other teams use, by team, and then in the order
             in which the team uses them.
-        teams, blocks: of each run of those of one team and block.
-        begins: where each run begins in ``order``, and the end of the last.
+        teams, blocks: team and block of each run of those of one team and block.
+        begins: beginning of each run in ``order``, and the end of the last.
     """
 
     records: I64
@@ -87,7 +87,7 @@ class Sources:
         epochs: the order of its records; their shuffle has windows.
 
     Attributes:
-        sequence: of the rounds.
+        sequence: sequence of the rounds.
     """
 
     def __init__(self, schedule: Schedule, epochs: Epochs) -> None:
@@ -202,11 +202,11 @@ def find_uses(roots: U16, root: int, sitting: _core.Seats, first: int, records: 
     """Return what becomes of the records that a root brings for a run of places.
 
     Args:
-        roots: that bring the record of each place, or ``_core.NO_HOME``.
-        root: whose uses.
+        roots: root that brings the record of each place, or ``_core.NO_HOME``.
+        root: root whose uses are sought.
         sitting: says who uses each place.
         first: the first place, from the start of the sequence on.
-        records: of all these places.
+        records: record at each of these places.
     """
     found = RoundUses(*_core.find_home_uses(roots, root, sitting, first, np.arange(len(records))))
     held = records[found.records]

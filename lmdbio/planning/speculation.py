@@ -50,7 +50,7 @@ class Guess:
 
         Args:
             extents: dtype ``EXTENT``.
-            begins: where each range begins there, bytes.
+            begins: offset of each range in that memory, bytes.
 
         Returns:
             int64, bytes; -1: it was not read, or not all of it.
@@ -81,7 +81,7 @@ class Speculation:
 
     Args:
         count: records in the data set.
-        size: of the file, bytes.
+        size: size of the file, bytes.
         sample: extents of the first records, which one root has looked up for all.
     """
 
@@ -98,7 +98,7 @@ class Speculation:
         """Where the records of some runs lie; None where nothing can be said.
 
         Args:
-            runs: of one block.
+            runs: runs of one block.
             start: record that the sequence starts with.
         """
         if self._line is None or (self._hits and np.mean(self._hits) < HITS_MIN):
@@ -140,7 +140,7 @@ class Speculation:
 
         Args:
             first: number of the first of them in the data set.
-            extents: of it and those after it; they may go round.
+            extents: extents of the records from ``first`` on; they may go round.
         """
         extents = extents[: self._count - first]
         if not len(extents):

@@ -32,9 +32,9 @@ class SteppedEpochs(Epochs):
     Place p of this sequence belongs to epoch p // ``places``.
 
     Attributes:
-        batch_size: of a rank, samples a step.
-        ranks: of the job.
-        steps: that they take; the sequence begins at ``start``.
+        batch_size: number of samples that a rank takes in a step.
+        ranks: number of ranks in the job.
+        steps: way in which ranks take epochs; the sequence begins at ``start``.
 
     Raises:
         ValueError: for values that describe no steps, or none at all.

@@ -53,8 +53,8 @@ class Placed(NamedTuple):
     """Say where records are when they are used.
 
     Attributes:
-        holder: of the placement.
-        on_disk: of all records, whether their root has them on its disk; None: none are.
+        holder: function from an epoch and records to the root that has each.
+        on_disk: mask of all records: whether their root has them on its disk; None: none are.
     """
 
     holder: Holder
@@ -65,8 +65,8 @@ class Rows(NamedTuple):
     """Some rows of an epoch, one after the other.
 
     Attributes:
-        places: of the epoch, ascending.
-        records: at these places.
+        places: places in the epoch, ascending.
+        records: records at these places.
         users: the root that uses each.
         holders: the root that has each when it is used, ``NOBODY`` where none has.
         sources: ``OWN``, ``PEER``, ``FILE`` or ``DISK``.
@@ -84,8 +84,8 @@ class Supplied:
     """Records and bytes of an epoch.
 
     Attributes:
-        records, bytes: by source, in the order of ``ROW_SOURCES``.
-        sent_bytes: of these, what roots send to each other.
+        records, bytes: records and bytes by source, in the order of ``ROW_SOURCES``.
+        sent_bytes: number of bytes that roots send to each other.
     """
 
     records: tuple[int, ...]
@@ -119,9 +119,9 @@ def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
     """Yield all rows of an epoch, some at a time.
 
     Args:
-        epoch: its order.
-        schedule: of the job, over all epochs one after the other; as of ``users``.
-        placed: where records are.
+        epoch: order of the epoch.
+        schedule: schedule of the job, over all epochs one after the other; kinds as in ``users``.
+        placed: places where records are.
     """
     for begin in range(0, epoch.count, PART):
         places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
@@ -139,8 +139,8 @@ def supply(epoch: Epoch, schedule: Schedule, placed: Placed, lengths: I64) -> Su
     """Return what comes from each source in an epoch.
 
     Args:
-        epoch, schedule, placed: as of ``sourced``.
-        lengths: bytes of all records.
+        epoch, schedule, placed: order, schedule and places, as of ``sourced``.
+        lengths: length of each record, bytes.
     """
     kinds, sent = range(len(ROW_SOURCES)), 0
     records, sizes = np.zeros(len(kinds), np.int64), np.zeros(len(kinds), np.int64)

@@ -32,7 +32,7 @@ def cache_here(given: Cache | str) -> Cache:
     """Return a cache with the sizes that it would have on nodes like this machine.
 
     Args:
-        given: a value, its words, or "auto".
+        given: cache, its words, or "auto".
 
     Raises:
         TypeError: it is neither.
@@ -79,9 +79,9 @@ def with_file_system(
     """Take the rates of the storage under a data set.
 
     Args:
-        environment: whose rates are taken where nothing was measured.
-        engine: of the data set.
-        path: of it, as people named it.
+        environment: environment whose rates are taken where nothing was measured.
+        engine: engine of the data set.
+        path: path of the data set, as people named it.
     """
     kept = tuned.find(engine)
     if kept is None or kept.calibration is None:
@@ -117,8 +117,8 @@ def with_tiers(
     """Take a cache's tiers, as large as it says, with the rates of memory and its disk.
 
     Args:
-        environment: that gets them.
-        cache: of each root.
+        environment: environment that gets the tiers.
+        cache: cache of each root.
         usual: tiers whose rates are taken where nothing was measured; the staging buffer's after
             these.
 

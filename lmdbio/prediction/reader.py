@@ -42,10 +42,10 @@ class Epoch:
     """An epoch of a job, beforehand.
 
     Attributes:
-        seconds: up to the last rank's last record, from when the epoch before ended.
-        stall_seconds: of these, waiting for records.
-        records, bytes: by source ("own", "disk", "peer", "file"), of all ranks, as
-            ``Reader.sources()`` of all of them tells afterwards.
+        seconds: time up to the last rank's last record, from when the epoch before ended.
+        stall_seconds: part of ``seconds`` in which ranks wait for records.
+        records, bytes: records and bytes by source ("own", "disk", "peer", "file"), of all ranks,
+            as ``Reader.sources()`` of all of them tells afterwards.
     """
 
     seconds: float
@@ -59,9 +59,9 @@ class Prediction:
     """A job, beforehand.
 
     Attributes:
-        epochs: in turn.
-        init_seconds: before the first batch, where caches are filled then.
-        rates: in words, where each rate comes from.
+        epochs: epochs of the job, in turn.
+        init_seconds: time before the first batch, where caches are filled then.
+        rates: source of each rate, in words.
     """
 
     epochs: tuple[Epoch, ...]
@@ -79,9 +79,9 @@ class Located:
     """The records of a data set, and how a Reader reads them.
 
     Attributes:
-        extents: of all records.
-        used_bytes: of the file, that they take.
-        options: of reads.
+        extents: extents of all records.
+        used_bytes: number of bytes of the file that the records take.
+        options: options of the reads.
     """
 
     extents: Extents
@@ -136,11 +136,11 @@ def predict(
     Args:
         path: the environment's folder, or its file.
         batch_size: records of all ranks in an iteration.
-        nodes, ranks: of the job; by default one rank on each node.
-        epochs: that are looked at.
-        shuffle, seed, cache, assignment, db: as of ``Reader``; what a cache leaves open ("auto",
-            the bytes of a disk) is as on nodes like this machine.
-        compute_seconds: that ranks compute in each iteration.
+        nodes, ranks: number of nodes, and of ranks; by default one rank on each node.
+        epochs: number of epochs that are looked at.
+        shuffle, seed, cache, assignment, db: options of the Reader; what a cache leaves open
+            ("auto", the bytes of a disk) is as on nodes like this machine.
+        compute_seconds: time that ranks compute in each iteration.
 
     Raises:
         ValueError: the words describe no job, or the data set holds no records.
@@ -169,10 +169,10 @@ def predict_job(
     """Return the same of records that were located.
 
     Args:
-        found: of them.
-        job: over them.
-        engine: of the data set, under which rates were measured.
-        compute_seconds: that ranks compute in each iteration.
+        found: records that were located.
+        job: job over the records.
+        engine: engine of the data set, under which rates were measured.
+        compute_seconds: time that ranks compute in each iteration.
 
     Raises:
         OSError: the folder of the cache's disk cannot be looked at.

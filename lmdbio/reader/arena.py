@@ -53,7 +53,7 @@ class Span(Holding):
     """The records of an arena that are used in one block.
 
     Attributes:
-        absent: those that it waits for, by their places in the arena.
+        absent: records that it waits for, by their places in the arena.
         fresh: records that are read for it, ascending.
     """
 
@@ -82,14 +82,14 @@ class Arena(KeptHoldings[Span]):
     """The records that one root keeps.
 
     Args:
-        source: what the root reads with, and from; borrowed.
+        source: the root's open data set and engines; borrowed.
         sources: says what the root brings.
-        root: by its index in the schedule.
-        memory: for the records.
-        options: of reads.
+        root: index of the root in the schedule.
+        memory: memory for the records.
+        options: options of the reads.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located, submitted and kept.
-        waits: nothing is handed out before all is there.
+        waits: whether nothing is handed out before all is there.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class WindowBuffers:
 
     Attributes:
         count: windows; 0: none, and blocks are read one by one.
-        size: of each, bytes.
+        size: size of each buffer, bytes.
     """
 
     count: int = 0
@@ -79,20 +79,20 @@ class Sizing:
     """Sizes a root's slots: by a proven bound, within the budget.
 
     Args:
-        schedule: with blocks of one iteration.
-        team: of this root, by its index in the schedule.
-        slots: at least.
+        schedule: schedule with blocks of one iteration.
+        team: index of this root's team in the schedule.
+        slots: least number of slots.
         budget: bytes of this root's part of the window.
         apart: bytes of the budget that slots cannot have.
-        takes_turns: roots read in turn (``Mode.tokens``).
-        takes_copies: rows may be copied to their slots (``is_joint``).
+        takes_turns: whether roots read in turn (``Mode.tokens``).
+        takes_copies: whether rows may be copied to their slots (``is_joint``).
         sliced: the order whose windows roots may read in slices; None: they read block by block.
 
     Attributes:
         request_bytes_max: bytes per request; 0 before ``measure``.
-        sliced: as given; None once ``drop_windows`` was called.
-        window_buffers: of this root, which is alone or exchanges rows with the others.
-        why_no_windows: it has none, where the order would have them.
+        sliced: order that roots may read in slices; None once ``drop_windows`` was called.
+        window_buffers: buffers of this root, which is alone or exchanges rows with the others.
+        why_no_windows: reason for having no buffers, where the order has windows.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Sizing:
         """Go through all extents once, where the source knows them, to bound a block's bytes.
 
         Args:
-            source: what this root reads with.
+            source: the root's open data set and engines.
             free: shared memory that this root may take at most, bytes; None: the machine does not
                 say.
         """
@@ -202,9 +202,9 @@ class Sizing:
         """Count what roots need that keep parts of the file, but not those parts.
 
         Args:
-            is_whole: they keep all of it; else rows are read from the file, into memory beside
-                the slots.
-            buffer_bytes: of what is on its way to disks, whose rows are staged; 0: there are none.
+            is_whole: whether roots keep all of it; else rows are read from the file, into memory
+                beside the slots.
+            buffer_bytes: size of buffers for writes to disks; 0: no disks, and no staged rows.
         """
         counted = self.messages  # of windows
         self._is_kept, self._is_read_aside = True, not is_whole
@@ -381,7 +381,7 @@ def copied_window_bytes(sizing: Sizing, k: int) -> int:
     """Return the bytes of window of a root that copies all rows to their slots, at least.
 
     Args:
-        sizing: that has measured the records.
+        sizing: sizing that has measured the records.
         k: ``block_iterations`` of the mode.
     """
     k = max(k, 1)
@@ -393,8 +393,8 @@ def spare_bytes(sizing: Sizing, layout: share.Layout) -> int:
     """Return the bytes of a root's part of the budget that its slots leave.
 
     Args:
-        sizing: that has measured the records.
-        layout: of the slots.
+        sizing: sizing that has measured the records.
+        layout: layout of the slots.
     """
     return max(0, sizing._budget - sizing._apart - layout.slots * layout.slot_bytes)
 

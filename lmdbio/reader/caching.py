@@ -38,7 +38,7 @@ class Wish(NamedTuple):
     """Whether roots are to keep parts of the file, and why.
 
     Attributes:
-        cache: of each root; "auto": as much as there is; None: none.
+        cache: cache of each root; "auto": as much as there is; None: none.
     """
 
     cache: Cache | str | None
@@ -59,8 +59,8 @@ class Measured(NamedTuple):
     """The sizes that a root knows once it has gone through the extents of all records.
 
     Attributes:
-        request_bytes: of a request, at most.
-        window_bytes: that its window takes at least, beside what it keeps.
+        request_bytes: largest size of a request, bytes.
+        window_bytes: least size of the root's window, bytes, beside what it keeps.
     """
 
     request_bytes: int
@@ -71,15 +71,15 @@ class Caching(NamedTuple):
     """The parts that roots keep, as all ranks have agreed on it.
 
     Attributes:
-        kept: by this root; None where this rank is none, or roots keep nothing.
-        are_kept: roots keep parts of the file.
-        is_whole: all records have a home.
-        held: records from the first one on that have.
-        homed: records that have.
-        buffer_bytes: of a root, for what is on its way to a disk; 0: there are no disks.
-        are_sent: roots send each other rows.
-        mpi: on roots, the library that carries them.
-        reason: for it.
+        kept: cache of this root; None where this rank is no root, or roots keep nothing.
+        are_kept: whether roots keep parts of the file.
+        is_whole: whether all records have a home.
+        held: number of records, from the first one on, that have a home.
+        homed: number of records that have a home.
+        buffer_bytes: size of a root's buffers for writes to a disk; 0: there are no disks.
+        are_sent: whether roots send each other rows.
+        mpi: the MPI library that carries rows, on roots; else None.
+        reason: reason for the outcome.
     """
 
     kept: HomeStore | RecordStore | None
@@ -97,11 +97,11 @@ class _Offer(NamedTuple):
     """The room and the part that a root has, before homes are settled.
 
     Attributes:
-        room: for its home.
+        room: memory and disk that this root has for its home.
         request_bytes_max: bytes of a request.
-        silence: why it cannot send rows; empty: it can.
-        left: where the part ends that an earlier job has left on its disk, bytes; None: there is
-            none.
+        silence: reason why it cannot send rows; empty: it can.
+        left: end of the part that an earlier job has left on its disk, offset in bytes; None:
+            there is none.
     """
 
     room: Room
@@ -117,8 +117,8 @@ class _Taken(NamedTuple):
         held, whole: bytes that all keep, and of all records.
         held_records, homed: records from the first one on that have a home, and all that have.
         memory, disk: bytes of its grains that lie there.
-        is_split: some grains are on its disk alone.
-        is_full: an earlier job has left all of them there.
+        is_split: whether some grains are on its disk alone.
+        is_full: whether an earlier job has left all of them there.
     """
 
     held: int
@@ -157,11 +157,11 @@ def agree_cache(
     """Settle what each root keeps, and take the room for it. Collective over the job.
 
     Args:
-        wish: which cache there is to be.
-        schedule: of all ranks.
-        source: of this root, whose cache file it gets; None where this rank is none.
+        wish: cache that roots are to have.
+        schedule: schedule of all ranks.
+        source: data set of this root, whose cache file it gets; None where this rank is no root.
         measure: goes through the extents of all records.
-        roots_here: on this machine.
+        roots_here: number of roots on this machine.
 
     Raises:
         MemoryError: a root has not the memory that was asked for.

@@ -16,7 +16,7 @@ def launch(thread: RootThread, *, is_alone: bool) -> None:
     """Start a root's thread, or have its rank do its work.
 
     Args:
-        is_alone: the rank is the only one of its job.
+        is_alone: whether the rank is the only one of its job.
 
     Raises:
         MemoryError, OSError: as ``RootThread.launch``, where other ranks would wait.

@@ -26,14 +26,14 @@ class Fetch:
     """Records that are to be read, or are.
 
     Args:
-        source: what the root reads with, and from; borrowed.
-        options: of the plan.
-        extents: of the records, in the order of the file.
+        source: the root's open data set and engines; borrowed.
+        options: options of the plan.
+        extents: extents of the records, in the order of the file.
 
     Attributes:
         size: bytes of the region that they need, in whole pages.
-        totals: of the plan.
-        reads: that fill the region; None: not yet, or there is nothing to read.
+        totals: totals of the plan.
+        reads: reads that fill the region; None: not begun, or there is nothing to read.
     """
 
     def __init__(self, source: RootSource, options: PlanOptions, extents: _core.Extents) -> None:

@@ -50,12 +50,12 @@ class Load:
     """Grains on their way to memory.
 
     Attributes:
-        grains: by their places in the home, neighbours.
-        address: of the first one.
-        memory: that has it.
-        reads: from the data file; None: from the disk.
-        ticket: of reads from the disk.
-        begun_s: by ``time.monotonic``.
+        grains: neighbouring grains, by their places in the home.
+        address: address of the first grain.
+        memory: memory in which they lie.
+        reads: reads from the data file; None: the grains come from the disk.
+        ticket: ticket of the reads from the disk.
+        begun_s: beginning of the load, seconds (``time.monotonic``).
     """
 
     grains: I64
@@ -116,16 +116,16 @@ class Filling:
     """Fills the tiers of one home.
 
     Args:
-        source: what the root reads with, and from; borrowed.
+        source: the root's open data set and engines; borrowed.
         store: memory of the home, and which grains it keeps.
         disk: the rest of it, borrowed; None: there is no disk.
         request_bytes_max: bytes per request.
         counter: counts what is submitted and kept.
 
     Attributes:
-        states: of the grains.
+        states: states of the grains.
         steps: loads that have arrived, and writes that have ended.
-        slowest_s: how long a step took that took longest lately.
+        slowest_s: longest duration of a step lately, seconds.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Filling:
         """Return the grains of some that are not there, and want them.
 
         Args:
-            is_under: which of the home's grains are needed, shape (kept,).
+            is_under: mask of the home's grains that are needed, shape (kept,).
         """
         missing = np.flatnonzero(is_under & self.states.missing)
         if len(missing):
@@ -202,7 +202,7 @@ class Filling:
         """Start to read grains, or as soon as there is memory for them.
 
         Args:
-            grains: by their places in the home, ascending.
+            grains: grains to read, by their places in the home, ascending.
         """
         some = grains[grains < self.states.in_memory]
         some = some[self.states.memory(some) == ABSENT]
@@ -408,11 +408,11 @@ def _requests(
     """Return requests for grains: for neighbours, in the file and in memory, together.
 
     Args:
-        begins: where each grain begins in the file, ascending.
+        begins: offset of each grain in the file, bytes, ascending.
         into: addresses.
-        size: of a grain.
+        size: size of a grain, bytes.
         limit: the end of what is needed of the file.
-        request_bytes_max, alignment: of requests.
+        request_bytes_max, alignment: largest size and alignment of a request, bytes.
     """
     most = max(1, request_bytes_max // size)
     is_new = np.ones(len(begins), np.bool_)

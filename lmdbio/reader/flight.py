@@ -63,12 +63,12 @@ class Flight(NamedTuple):
     """A block whose reads are under way.
 
     Attributes:
-        address: of its slot.
-        offsets: where each record begins in the slot's data, bytes, uint64.
-        lengths: of the records, bytes, uint64.
-        bytes: that were planned.
-        past: the reads pass by the page cache.
-        requests, depth: how many reads, and how many the engine has under way at most.
+        address: address of its slot.
+        offsets: offset of each record in the slot's data, bytes, uint64.
+        lengths: length of each record, bytes, uint64.
+        bytes: number of bytes that were planned.
+        past: whether the reads bypass the page cache.
+        requests, depth: number of reads, and of those that the engine has in flight at most.
     """
 
     number: int

@@ -41,9 +41,9 @@ class FlowControl:
     """The blocks that a root has submitted and that have not landed.
 
     Attributes:
-        flight_s: how long a block takes, about; 0: not known yet.
-        room_s: when there probably is room for one more (``time.monotonic``), as ``has_room`` last
-            found; None: there was, or it has not been called.
+        flight_s: duration of a block, seconds, about; 0: not known yet.
+        room_s: time when there probably is room for one more (``time.monotonic``), as ``has_room``
+            last found; None: there was, or it has not been called.
     """
 
     __slots__ = ("_flying", "flight_s", "room_s")
@@ -57,9 +57,9 @@ class FlowControl:
         """Note that a block more is under way.
 
         Args:
-            ticket: of its requests.
-            requests: how many.
-            depth: how many the engine has under way at most.
+            ticket: ticket of its requests.
+            requests: number of its requests.
+            depth: largest number of requests in flight.
         """
         self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
         self.room_s = None

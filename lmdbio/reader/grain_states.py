@@ -27,10 +27,10 @@ class GrainStates:
         store: says which tier has room for which.
 
     Attributes:
-        kept: grains.
-        in_memory: grains that have a place in memory, the first ones.
-        both: from here on grains are needed on the disk: a record that begins in memory may end
-            behind it, and is read on the disk as a whole.
+        kept: number of grains that the root keeps.
+        in_memory: number of grains that have a place in memory, the first ones.
+        both: first grain that is needed on the disk: a record that begins in memory may end behind
+            it, and is read on the disk as a whole.
     """
 
     def __init__(self, store: HomeStore) -> None:

@@ -24,9 +24,9 @@ class Written(NamedTuple):
 
     Attributes:
         grains: their places in the home.
-        is_there: the disk has them.
+        is_there: whether the disk has them.
         seconds: time that it took.
-        buffer: which nothing is on its way through any more; None: they have a place in memory.
+        buffer: buffer that is free again; None: the grains have a place in memory.
     """
 
     grains: I64
@@ -77,9 +77,9 @@ class GrainWrites:
 
         Args:
             grains: their places in the home, ascending.
-            memory: held until they are written.
-            addresses: where each lies there.
-            is_buffer: the memory is a buffer, which is free then.
+            memory: memory that is held until the grains are written.
+            addresses: address of each grain in that memory.
+            is_buffer: whether the memory is a buffer, which is free then.
         """
         runs = self._pages.runs(grains, addresses)
         for run in runs:

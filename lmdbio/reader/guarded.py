@@ -23,10 +23,10 @@ class GuardedReads:
     it at once.
 
     Attributes:
-        source: what is read; borrowed.
-        ticket: of the reads.
+        source: the root's open data set and engines; borrowed.
+        ticket: ticket of the reads.
         size: bytes of them.
-        past: they pass by the page cache.
+        past: whether the reads bypass the page cache.
         guard: makes sure, after the reads, that the file has not changed; None: not begun.
     """
 

@@ -24,8 +24,8 @@ class HoldUp:
     window after the other is used up, nobody is behind.
 
     Args:
-        holdings: whose memory is full.
-        path: of the file, for the logger.
+        holdings: holdings whose memory is full.
+        path: path of the file, for the logger.
     """
 
     def __init__(self, holdings: Holdings, path: str) -> None:
@@ -38,8 +38,8 @@ class HoldUp:
         """Note that the root cannot go on; take rows back if that is so for too long.
 
         Args:
-            patience_s: how long that is, seconds.
-            may_hurry: soon after rows were taken back a part of it suffices.
+            patience_s: time after which rows are taken back, seconds.
+            may_hurry: whether, soon after rows were taken back, a part of it suffices.
         """
         progress, now_s = self._holdings.progress, monotonic()
         if self._since is None or self._since[0] != progress:

@@ -41,13 +41,13 @@ class Holding:
     """The records of a round, in memory or on their way there.
 
     Attributes:
-        number: of the round, counted from the first epoch's first.
-        uses: its records, and who uses them.
+        number: number of the round, counted from the first epoch's first.
+        uses: uses of its records, by team and block.
         loaded: the records in memory.
         own_left: rows that this root's team has not taken yet.
-        copies: of those that it has, as far as they are not over.
+        copies: copies of its rows that are still in flight.
         shipment: rows that other roots have not got yet; None: there are none.
-        has_arrived: it has been handed on.
+        has_arrived: whether it has been handed on.
     """
 
     number: int
@@ -82,7 +82,7 @@ class Holdings(ABC):
         exchange: takes rows to other roots; None: this is the only one.
 
     Attributes:
-        slowest_s: how long a round took to arrive that took longest lately.
+        slowest_s: longest time that a round took to arrive lately, seconds.
     """
 
     def __init__(self, exchange: share.Exchange | None) -> None:
@@ -194,7 +194,7 @@ class KeptHoldings(Holdings, Generic[H]):
     """Holdings whose records stay in memory: a round is a block, and nothing is read for it twice.
 
     Args:
-        blocks: how many there are; None: endless.
+        blocks: number of blocks; None: endless.
         exchange: takes rows to other roots; None: this is the only one.
     """
 

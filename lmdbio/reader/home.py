@@ -45,11 +45,11 @@ class Span(Holding):
 
     Attributes:
         absent: grains that it waits for, by their places in the home.
-        places: where each record begins, from the home's memory on.
+        places: offset of each record in the home's memory, bytes.
         apart: records that are not in memory, by their places in ``uses.records``.
-        stage_bytes: that these need there, about.
-        staged: these, on their way there; None: not yet.
-        is_there: all records are in memory.
+        stage_bytes: size of the ``apart`` records in the stage, bytes, about.
+        staged: reads of the ``apart`` records; None: not begun.
+        is_there: whether all records are in memory.
     """
 
     absent: I64
@@ -77,10 +77,10 @@ class Home(KeptHoldings[Span]):
     """The home of one root.
 
     Args:
-        source: what the root reads with, and from; borrowed.
+        source: the root's open data set and engines; borrowed.
         store: memory and disk for the grains, and what they are used for.
-        options: of reads from the data file.
-        stage_bytes_max: of rows from the disk, on their way to blocks; more only for one block.
+        options: options of the reads from the data file.
+        stage_bytes_max: largest size of rows on their way from the disk; more only for one block.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located and submitted.
     """

@@ -27,12 +27,12 @@ class HomeStore:
 
     Attributes:
         sources: says what the root brings.
-        root: of the home.
-        tiers: which of its grains are where.
-        memory: of those in the first tier, one behind the other.
-        file: with those in the second one; borrowed. None: there is no disk.
-        sums: of its pages, 0 where one is not there yet.
-        waits: nothing is handed out before all is there.
+        root: index of the root whose home this is.
+        tiers: places of its grains in memory, and on the disk.
+        memory: memory of the grains in the first tier, one behind the other.
+        file: file with the grains in the second tier; borrowed. None: there is no disk.
+        sums: checksums of its pages, 0 where one is not there yet.
+        waits: whether nothing is handed out before all is there.
     """
 
     sources: HomeSources

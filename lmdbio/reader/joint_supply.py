@@ -67,18 +67,18 @@ class JointSupply:
     """Brings the rows of one root's blocks together. Owns all but ``window``.
 
     Args:
-        source: what the root reads with, and from.
+        source: the root's open data set and engines.
         schedule: says which records a block has.
         sources: says which root brings which of them.
-        holdings: what this root brings.
-        team: of the root, by its index in the schedule.
-        window: whose slots it fills.
-        options: of the reads of rows that no root brings.
+        holdings: records that this root brings.
+        team: index of this root's team in the schedule.
+        window: window whose slots the supply fills.
+        options: options of the reads of rows that no root brings.
         exchange: brings other roots' rows; None: there is no other root, or no exchange.
         counter: counts what is located, planned and submitted.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         guard: nothing, for what roots bring is guarded before it is copied or sent.
         flights: blocks that are filled, oldest first; the root's thread takes them out.
     """
@@ -132,8 +132,8 @@ class JointSupply:
 
         Args:
             pending: the block.
-            alive: called between two rounds; may raise.
-            may_read: there is a slot for the block.
+            alive: function that is called between two rounds; may raise.
+            may_read: whether there is a slot for the block.
 
         Raises:
             ValueError: the block does not fit its slot.
@@ -402,9 +402,9 @@ def supply_jointly(
     """Return what brings a root's blocks together, out of what roots keep or of whole windows.
 
     Args:
-        held: what this root keeps; or the order whose windows roots read in slices.
+        held: cache of this root; or the order whose windows roots read in slices.
         buffers: memory for windows; beside a home, of the records that have none.
-        stage_bytes_max: of rows on their way from its disk.
+        stage_bytes_max: largest size of rows on their way from its disk.
         As ``JointSupply``, the others.
     """
     sources: AnySources

@@ -23,10 +23,10 @@ class LentBatches:
     It needs the current block, and those under live views.
 
     Args:
-        window: whose slots hold the blocks.
+        window: window whose slots hold the blocks.
         schedule: says which rows of which block are this rank's.
-        rank: of the job.
-        slots: of the Reader: when the rank asks for the next batch, views of the last
+        rank: rank in the job.
+        slots: slots of the Reader: when the rank asks for the next batch, views of the last
             ``slots - 2`` batches may be alive.
     """
 
@@ -47,8 +47,8 @@ class LentBatches:
         """Return this rank's rows of a published block as its current batch.
 
         Args:
-            iteration: whose rows.
-            block, step: in which it lies (``Schedule.block_of``).
+            iteration: iteration of the rows.
+            block, step: number of its block, and the step in it (``Schedule.block_of``).
         """
         window = self._window
         lender = window.lender  # first: the memory that is read below must not end meanwhile

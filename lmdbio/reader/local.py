@@ -27,7 +27,7 @@ def assign(
     Args:
         asked: assignment.
         schedule: strided where "local" was asked for.
-        caching: what roots keep.
+        caching: parts of the file that roots keep.
 
     Returns:
         The schedule; and why roots keep what they keep, and what that is for "local".

@@ -36,7 +36,7 @@ class MixedWindow(Window):
 
     Attributes:
         absent: grains that it waits for, by their places in the home.
-        is_read: the window itself has arrived.
+        is_read: whether the window itself has arrived.
     """
 
     absent: I64
@@ -47,7 +47,7 @@ class MixedWindows(Windows):
     """The windows of one root, and its home.
 
     Args:
-        source: what the root reads with, and from; borrowed.
+        source: the root's open data set and engines; borrowed.
         store: memory of the home.
         sources: say which root brings which rows.
         request_bytes_max: bytes per request.

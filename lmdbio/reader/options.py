@@ -37,8 +37,8 @@ class ReaderOptions:
 
     Attributes:
         shuffle: a name may leave its sizes to the data set.
-        memory_given: ``memory_bytes_max`` is the caller's; else each machine has its own.
-        cache: of each root; "auto": as ``reader.caching`` chooses; None: none.
+        memory_given: whether ``memory_bytes_max`` is the caller's; else each machine has its own.
+        cache: cache of each root; "auto": as ``reader.caching`` chooses; None: none.
         depth, gap_bytes_max, request_bytes_max: None: each root chooses for its node's storage.
     """
 
@@ -144,7 +144,7 @@ class ReaderOptions:
         Args:
             count: records of the data set.
             size: bytes of its file.
-            ranks: of the job.
+            ranks: number of ranks in the job.
 
         Returns:
             ``start`` of the schedule; the orders, or None: records come in their own.

@@ -34,7 +34,7 @@ class Sliced(NamedTuple):
 
     Attributes:
         epochs: the order whose windows roots read in slices; None: each reads its own rows.
-        reason: for it.
+        reason: reason for the choice.
     """
 
     epochs: Epochs | None
@@ -45,11 +45,11 @@ def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested:
     """Return the order whose windows roots are to read in slices, if they are.
 
     Args:
-        mode: that the caller asked for.
-        schedule: of all ranks.
-        bytes_used: of the file, by its records.
-        suggested: the caller left the mode to us, and roots are on several nodes, of which the
-            storage is far.
+        mode: mode that the caller asked for.
+        schedule: schedule of all ranks.
+        bytes_used: size of all records in the file, bytes.
+        suggested: whether the caller left the mode to us, and roots are on several nodes, of which
+            the storage is far.
     """
     epochs, roots = schedule.epochs, len(schedule.teams)
     if epochs is not None and not epochs.shuffle.has_windows:

@@ -79,10 +79,10 @@ class Reader:
     together; between, nothing is collective, and a rank may leave its loop when it likes.
 
     Attributes:
-        rank, size: of this process in the job.
-        mode: that the ranks agreed on, every choice made.
-        turns, windows, caching: why ``mode`` has so many tokens; whether roots read whole windows
-            of the order; and what they keep: each says so as ``text``.
+        rank, size: rank of this process, and number of ranks in the job.
+        mode: mode that the ranks agreed on, every choice made.
+        turns, windows, caching: reasons for the number of tokens, for windows that roots read
+            whole or not, and for what roots keep: each says so as ``text``.
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
 
@@ -101,24 +101,24 @@ class Reader:
             from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
             the ``place`` of this one, with any number of ranks. Or ``Steps``: epochs begin with a
             new batch each, as a ``torch.Loader``'s do (``planning.stepped``).
-        iterations: how many; None: endless, or as ``epochs`` says.
+        iterations: number of iterations; None: endless, or as ``epochs`` says.
         shuffle: "global" (or True), "groups:SIZE", "windows:CHUNKxCOUNT", "runs:LENGTH"
             (``planning.shuffle``), "group" or "window" with sizes that suit the file, or a
             ``Shuffle``; not in modes that seek. With groups and "blocked" a root reads a group at
             a time (asynchronous I/O).
-        seed: of all orders, which are the same in any job.
+        seed: seed of all orders, which are the same in any job.
         epochs: the job ends with so many whole ones, counted from place 0, with a batch that may
             be short; other batches may have records of two epochs.
-        cache: what each root keeps for all: parts of the file, or records. A ``Cache``, its words
+        cache: parts of the file, or records, that each root keeps for all. A ``Cache``, its words
             ("memory=8G,disk=/local"), or "auto": where several nodes read one file, half of the
             memory that they have left at most. Comes beside ``memory_bytes_max``. None: nothing.
-        slots: of the window, per root; at least 2. With 3 a loop's variables may hold on to one
+        slots: number of slots per root; at least 2. With 3 a loop's variables may hold on to one
             batch while the rank asks for the next. Where blocks are small there are more.
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how roots check the provenance file.
         order: "key", or "insertion": records as they were put, where keys tell (``locate``).
-        layout, skip: which records are samples (``Records``), one record each.
+        layout, skip: choice of the records that are samples (``Records``), one record each.
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as

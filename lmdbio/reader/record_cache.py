@@ -30,8 +30,8 @@ class _Offer(NamedTuple):
     """The memory that a root has taken.
 
     Attributes:
-        room: bytes.
-        silence: why it cannot send rows; empty: it can.
+        room: size of that memory, bytes.
+        silence: reason why it cannot send rows; empty: it can.
     """
 
     room: int
@@ -50,11 +50,11 @@ def agree_records(
     """Settle how much each root keeps, and take the memory for it. Collective over the job.
 
     Args:
-        cache: of each root; its placement keeps records.
-        schedule: of all ranks.
-        source: of this root; None where this rank is none.
+        cache: cache of each root; its placement keeps records.
+        schedule: schedule of all ranks.
+        source: data set of this root; None where this rank is no root.
         measure: goes through the extents of all records.
-        roots_here: on this machine.
+        roots_here: number of roots on this machine.
 
     Raises:
         MemoryError: a root has not the memory that was asked for.

@@ -33,10 +33,10 @@ class RecordStore:
 
     Attributes:
         placement: "first" or "frequency".
-        root: by its index in the schedule.
-        rooms: of all roots, bytes.
-        memory: of this one.
-        is_warm: all is read before the first block.
+        root: index of the root in the schedule.
+        rooms: size of each root's memory, bytes.
+        memory: memory of this root.
+        is_warm: whether all is read before the first block.
     """
 
     placement: str
@@ -56,9 +56,9 @@ class RecordStore:
         """Return which root brings what by a schedule, and what this one holds.
 
         Args:
-            source: what the root reads with, and from; borrowed.
-            schedule: of the job.
-            options: of the reads.
+            source: the root's open data set and engines; borrowed.
+            schedule: schedule of the job.
+            options: options of the reads.
             exchange: takes rows to other roots; None: nothing is sent.
             counter: counts what is located, planned and submitted.
         """

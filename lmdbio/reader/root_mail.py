@@ -51,18 +51,18 @@ class RootMail:
 
     Args:
         mail: None: no letters.
-        roots: of the job, by team.
-        team: of this root.
+        roots: roots of the job, by team.
+        team: index of this root's team.
         node_leaders: a rank of each other node, which hears of failures; none where another rank
             of this node tells them.
-        path: of the file, for the logger.
+        path: path of the file, for the logger.
 
     Attributes:
-        mail: as given.
-        turns: its part in its chain; None: it reads whenever it can.
-        relay: its part in seeking with one cursor; None: it locates records itself.
+        mail: mail that carries the letters; None: no letters.
+        turns: this root's part in its chain; None: it reads whenever it can.
+        relay: this root's part in seeking with one cursor; None: it locates records itself.
         speculation: guesses where records lie, until the cursor has come by them.
-        failure: (rank, cause) that another node has told.
+        failure: rank and cause of a failure that another node has told.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class RootMail:
         The turn, if it is one, lasts until all of them have begun.
 
         Args:
-            block, ticket: of these requests.
-            requests: how many.
-            depth: how many the engine has under way at most.
+            block, ticket: number of the block, and the ticket of its requests.
+            requests: number of requests.
+            depth: largest number of requests in flight.
         """
         if self.turns is None:
             return
@@ -255,7 +255,7 @@ class RootMail:
         these, in the order of the file, and it is never idle between two turns.
 
         Args:
-            timeout_ms: how long to wait for it at most.
+            timeout_ms: longest wait for the last request, ms.
             older: other reads of the same engine; when they end, this call waits no longer.
         """
         if self._ticket is not None and self._ticket.poll_begun(timeout_ms, older):
@@ -270,7 +270,7 @@ class RootMail:
         keeps it while no root wants it: it would come where no root expects it.
 
         Args:
-            gives_up: this root listens no more: any root that is left gets the token.
+            gives_up: whether this root listens no more: any root that is left gets the token.
         """
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
@@ -292,9 +292,9 @@ class RootMail:
         """Go on with the cursor if it is here, and hand it over.
 
         Args:
-            block: that this root reads next.
-            is_due: it could read it now; else it seeks only records that others ask for.
-            is_found: it has taken its records of ``block`` already.
+            block: block that this root reads next.
+            is_due: whether it could read it now; else it seeks only records that others ask for.
+            is_found: whether it has taken its records of ``block`` already.
             alive: see ``Relay.seek``.
 
         Returns:
@@ -360,10 +360,10 @@ def open_root_mail(
     All ranks of the job meet once; the first time on a communicator they duplicate it.
 
     Args:
-        mode: of the first root, whose choices of what spans nodes count for all.
+        mode: mode of the first root, whose choices of what spans nodes count for all.
         tokens: ``count_tokens``.
-        source: what this root reads with; None where this rank is none.
-        exchanges: roots exchange rows, over the same channel.
+        source: data set of this root; None where this rank is no root.
+        exchanges: whether roots exchange rows, over the same channel.
 
     Raises:
         IncompatibleError: the roots need letters, and this MPI serves one thread alone.
@@ -411,8 +411,8 @@ def _open_mail(job: share.Job, number: int, mode: Mode, hands: str) -> share.Mai
     """Open this rank's mail; None: there can be none, and roots hand nothing on. Collective.
 
     Args:
-        number: of the Reader.
-        hands: what roots hand on by it; "": nothing, and letters tell of failures alone.
+        number: number of the Reader.
+        hands: words for what roots hand on; "": nothing, and letters tell of failures alone.
 
     Raises:
         IncompatibleError: the roots need letters, and this MPI serves one thread alone.

@@ -57,18 +57,18 @@ class RootThread(threading.Thread):
     ``mail``.
 
     Args:
-        window: of its node.
+        window: window of its node.
         schedule: says how many blocks there are.
         supply: reads the rows of a block.
-        mail: of this root.
-        counter: of the Reader.
+        mail: mail of this root.
+        counter: counter of the Reader.
 
     Attributes:
-        launched_s: when it was started, by ``time.monotonic``; None: it was not.
-        begun: is set when it runs.
-        turns: of its work, which its rank takes (``carrying``); None: the thread does.
-        published: blocks, so far.
-        error: what ended it, if something failed.
+        launched_s: time when it was started (``time.monotonic``), seconds; None: it was not.
+        begun: event that is set when it runs.
+        turns: turns of its work, which its rank takes (``carrying``); None: the thread does.
+        published: number of blocks published so far.
+        error: error that ended it; None: nothing failed.
     """
 
     def __init__(

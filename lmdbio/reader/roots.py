@@ -67,9 +67,9 @@ class RootSource:
         index: knows where records lie.
         engine: reads through the page cache, or as the mode says.
         direct_path: reads past the page cache, while that pays.
-        mode: of this root, every choice made.
+        mode: mode of this root, every choice made.
         choice: engine, depth and sizes.
-        cache_file: on a disk of this node; None: it has none.
+        cache_file: cache file on a disk of this node; None: it has none.
     """
 
     index: Index
@@ -124,8 +124,8 @@ class DataSet:
 
     Attributes:
         access: "stream", or "batch" where the records of a block lie anywhere.
-        has_rest: roots keep large pieces, which they read as a stream; records that have no room
-            lie anywhere.
+        has_rest: whether roots keep large pieces, which they read as a stream; records that have
+            no room lie anywhere.
     """
 
     path: Paths
@@ -145,14 +145,14 @@ class DataSetFacts:
     """The facts by which roots compare the data sets that they see.
 
     Attributes:
-        path: by which the root has opened it.
-        identity: of the file.
+        path: path by which the root has opened it.
+        identity: identity of the file.
         meta: crc32 of both meta pages.
-        txnid, count: of the state that the root sees, and its records.
-        used_bytes: of the file that are in use.
-        is_far: the file lies neither on a disk of this machine nor in its memory.
-        digest: of the provenance file; None: there is none.
-        staggerings: what jobs have measured there; only the first root's count.
+        txnid, count: transaction number that the root sees, and number of records.
+        used_bytes: size of what is in use of the file, bytes.
+        is_far: whether the file lies neither on a disk of this machine nor in its memory.
+        digest: digest of the provenance file; None: there is none.
+        staggerings: measurements of jobs on its storage; only the first root's count.
     """
 
     path: str
@@ -185,8 +185,8 @@ def open_roots(
 
     Args:
         data: the same on all ranks, but for ``path`` and ``provenance``.
-        is_root: this rank is a root.
-        roots: how many ranks are.
+        is_root: whether this rank is a root.
+        roots: number of ranks that are roots.
 
     Returns:
         What this root reads with, None where this rank is none; what the first root sees; and
@@ -273,8 +273,8 @@ def _open_other(
     """Open the data set on another root.
 
     Args:
-        own, first: what this root, and the first one, saw in the meeting before.
-        table: all extents, if this root takes the first one's.
+        own, first: facts that this root, and the first one, saw in the meeting before.
+        table: extents of all records, if this root takes the first one's.
         opened: receives what this root reads with.
 
     Raises:
@@ -409,8 +409,8 @@ def _agree(job: Job, seen: Sequence[DataSetFacts | None], opened: Sequence[RootS
     """Make sure that all roots see the same. Collective over the job where roots read copies.
 
     Args:
-        seen: by each rank; None where it is no root. The same list on all ranks.
-        opened: on this rank.
+        seen: facts that each rank has seen; None where it is no root. The same list on all ranks.
+        opened: data sets that this rank has opened.
 
     Returns:
         Whether they read one and the same file.

@@ -44,9 +44,9 @@ def _agree_windows(
     All do, or none.
 
     Args:
-        sliced: what they are to read so.
-        source: of this root; None where this rank is none.
-        roots_here: on this machine.
+        sliced: order that roots are to read in slices.
+        source: data set of this root; None where this rank is no root.
+        roots_here: number of roots on this machine.
 
     Returns:
         On roots the MPI library that carries rows; None: no row goes from root to root.
@@ -80,11 +80,11 @@ class RowSources(NamedTuple):
     """Where roots get rows from, but for the file.
 
     Attributes:
-        schedule: with the assignment that was asked for.
+        schedule: schedule with the assignment that was asked for.
         windows: whether they read whole windows of the order.
-        caching: what they keep.
-        are_sent: they send each other rows.
-        mpi: on roots, the library that carries these.
+        caching: parts of the file that roots keep.
+        are_sent: whether roots send each other rows.
+        mpi: the MPI library that carries rows, on roots; else None.
     """
 
     schedule: Schedule
@@ -108,8 +108,8 @@ def agree_row_sources(
     """Settle whether roots keep parts of the file, or read windows. Collective over the job.
 
     Args:
-        assignment: that was asked for.
-        schedule: by which sizes are settled: strided where it is to be local.
+        assignment: assignment that was asked for.
+        schedule: schedule by which sizes are settled: strided where it is to be local.
     """
 
     def measure(source: RootSource) -> Measured:
@@ -142,7 +142,7 @@ def _mix(schedule: Schedule, caching: Caching, sliced: Sliced) -> tuple[Schedule
     """Return the order in which kept records come among those of windows; the same on all ranks.
 
     Args:
-        schedule: in an order of windows, or in one that is mixed already.
+        schedule: schedule in an order of windows, or in one that is mixed already.
         caching: the records that have a home.
         sliced: the order of windows.
 

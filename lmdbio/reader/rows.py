@@ -43,7 +43,7 @@ class Counting:
     """Counts the rows of a block by where they come from, and by the epoch of their use.
 
     Attributes:
-        counter: of the Reader.
+        counter: counter of the Reader.
         is_there: whether roots have had what they bring since before an epoch began; else it is
             counted as read from the file.
         epochs: number of each epoch, and the first row of the block behind it.
@@ -60,8 +60,8 @@ class Counting:
         """Count rows.
 
         Args:
-            source: that they come from.
-            rows: of the block.
+            source: origin of the rows.
+            rows: numbers of rows in the block.
             room: returns the bytes that rows take.
         """
         if self.passing is not None and source != "file":
@@ -84,19 +84,19 @@ class Assembly:
     """A block whose rows are being brought together.
 
     Attributes:
-        number: of the block.
-        sources: of its rows.
-        laid: its rows, in the slot's data.
-        address: of the slot.
-        data: of the slot's data.
+        number: number of the block.
+        sources: sources of its rows.
+        laid: rows of the block, in the slot's data.
+        address: address of the slot.
+        data: address of the slot's data.
         own: runs of rows (of ``sources``) that this root brings itself, and has not yet.
-        counting: of its rows.
-        copies: of those that it has brought.
-        arrival: of what other roots were asked for; None: nothing.
+        counting: counting of its rows.
+        copies: copies of the rows that this root has brought.
+        arrival: arrival of the rows that other roots were asked for; None: nothing.
         rooms: rows of each answer.
         asked: the root of each.
         missing: rows that their root was not asked for.
-        reading: of rows that no root brings; None: there are none.
+        reading: reads of the rows that no root brings; None: there are none.
     """
 
     number: int
@@ -126,8 +126,8 @@ class FileRows:
     """Rows that are read from the file, into memory of their own and from there to their places.
 
     Args:
-        source: what the root reads with, and from.
-        options: of the plan.
+        source: the root's open data set and engines.
+        options: options of the plan.
         records: shape (n,).
         targets: addresses of the rows, shape (n,).
         pool: gives memory that comes back; None: it is made anew.
@@ -165,13 +165,13 @@ class Rows:
     """The rows of a block, on their way from everywhere (``flight.Arrival``).
 
     Args:
-        block: its rows, and where each is to come from.
+        block: rows of the block, and where each is to come from.
         read: starts to read rows from the file.
-        patience_s: how long to wait for other roots while nothing goes on.
+        patience_s: longest wait for other roots without progress, seconds.
         pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
-        path: of the file, for the logger.
+        path: path of the file, for the logger.
     """
 
     def __init__(

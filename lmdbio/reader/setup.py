@@ -62,15 +62,15 @@ class Setup:
     """The parts of a Reader, as all ranks have agreed on them.
 
     Attributes:
-        options: this rank's arguments.
-        rank, size: of the job.
-        mode: of this rank's root, every choice made.
-        turns: why it has so many tokens.
+        options: arguments of this rank.
+        rank, size: rank of this process, and number of ranks in the job.
+        mode: mode of this rank's root, every choice made.
+        turns: reason for its number of tokens.
         windows: whether roots read whole windows of the order in slices, and why.
         caching: whether roots keep parts of the file, and why.
-        facts: of the data set, as the first root sees it.
+        facts: facts of the data set, as the first root sees it.
         schedule: says which rank uses which records in which iteration.
-        window: this rank's view of its node's.
+        window: view that this rank has of its node's window.
         thread: reads for this rank's team; None where another rank does.
     """
 
@@ -93,7 +93,7 @@ def set_up(comm: object, check: Callable[[], ReaderOptions], counter: StageCount
     Args:
         comm: an mpi4py intracommunicator; None: this process alone.
         check: returns this rank's arguments, or raises what is wrong with them.
-        counter: of this rank's Reader.
+        counter: counter of this rank's Reader.
 
     Raises:
         As ``Reader``; ``PeerError`` where another rank failed.
@@ -225,10 +225,10 @@ class _Teams:
         all: job ranks of each team, by its root, which is the first; the same on all ranks.
         here: node ranks of each team of this node.
         root: job rank of this rank's root.
-        is_root: this rank is it.
+        is_root: whether this rank is its root.
         machine_roots: roots on this machine, among which its budget is shared.
-        budget_bytes: of each of them.
-        apart_bytes: of these, for the control area and the alignment of the slots.
+        budget_bytes: budget of each of these roots, bytes.
+        apart_bytes: part of the budget for the control area and the alignment of the slots, bytes.
     """
 
     all: tuple[tuple[int, ...], ...]
@@ -283,9 +283,9 @@ def _plan(
     """Plan which rank uses which records. The same on all ranks; no rank waits.
 
     Args:
-        facts: what the first root sees of the data set.
-        is_shared: all roots read one file on storage that nodes share.
-        wish: which parts of it roots are to keep.
+        facts: facts of the data set, as the first root sees it.
+        is_shared: whether all roots read one file on storage that nodes share.
+        wish: cache that roots are to have.
 
     Returns:
         The schedule, with blocks of one iteration, and strided where it is to be local, for no
@@ -346,8 +346,8 @@ def _agree_block(
     """Settle how many iterations a block has. Collective over the job.
 
     Args:
-        source: of this root; None where this rank is none.
-        roots_here: on this machine.
+        source: data set of this root; None where this rank is no root.
+        roots_here: number of roots on this machine.
 
     Returns:
         The least number that a root proposes, and the mode of each rank that is a root.

@@ -19,7 +19,7 @@ class Region:
 
     Attributes:
         first, end: bytes from the beginning of the memory on.
-        memory: in which it lies.
+        memory: memory in which it lies.
     """
 
     first: int

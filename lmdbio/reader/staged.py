@@ -31,14 +31,14 @@ class StagedRows:
 
     Args:
         source: reads from the data file.
-        options: of that.
-        disk: has them, as far as it has taken them.
-        records, extents: of the rows, ascending.
-        lost: those that only the data file has.
+        options: options of the reads from the data file.
+        disk: disk that has the rows, as far as it has taken them.
+        records, extents: numbers and extents of the rows, ascending.
+        lost: mask of the rows that only the data file has.
         stage: memory for what is read from the disk.
 
     Attributes:
-        addresses: of each row in memory, when all have arrived.
+        addresses: address of each row in memory, when all have arrived.
         lost: rows that are, or were, read from the data file.
         damaged: pages that the disk had not as they were written.
     """

@@ -56,12 +56,12 @@ class PendingBlock:
     Attributes:
         awaited: reads that must arrive before it can be submitted, or what other roots must take
             before; None: there is nothing.
-        extents: of its records; None: not known yet.
-        plan: of its reads; None: not made yet.
+        extents: extents of its records; None: not known yet.
+        plan: plan of its reads; None: not made yet.
         speculated: reads that began before the supply knew where the records lie.
-        is_guessed: the supply has tried to guess.
-        is_swept: the file is brought to the page cache whole; all of it, or as much as the block
-            needs, is ``awaited``.
+        is_guessed: whether the supply has tried to guess.
+        is_swept: whether the file is brought to the page cache whole; all of it, or as much as the
+            block needs, is ``awaited``.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Supply(Protocol):
     """The rows of blocks, for a root's thread.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         guard: raises Error where the file has changed since the records were found.
         flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
@@ -105,8 +105,8 @@ class Supply(Protocol):
 
         Args:
             pending: the block.
-            alive: called now and then while it takes long; may raise.
-            may_read: there is a slot and a turn for the block.
+            alive: function that is called now and then while it takes long; may raise.
+            may_read: whether there is a slot and a turn for the block.
         """
 
     def submit(self, pending: PendingBlock) -> Flight:
@@ -150,10 +150,10 @@ class FileSupply:
     """Reads the blocks of one root's team from the file. Owns ``source``.
 
     Args:
-        source: what the root reads with, and from.
+        source: the root's open data set and engines.
         schedule: says which records a block has.
-        team: of the root, by its index in the schedule.
-        window: whose slots it fills.
+        team: index of the root's team in the schedule.
+        window: window whose slots the supply fills.
         mail: brings the cursor, where roots share one.
         request_bytes_max: bytes per request.
         mapped_bytes_max: bytes of the page cache that are copied out of a mapping, where a disk of
@@ -161,7 +161,7 @@ class FileSupply:
         counter: counts what is located, planned, submitted and guessed.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         guard: raises Error where the file has changed since the records were found.
         flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
@@ -212,8 +212,9 @@ class FileSupply:
 
         Args:
             pending: the block.
-            alive: called now and then while records are sought, which may take long; may raise.
-            may_read: there is a slot and a turn for the block: guesses may be read.
+            alive: function called now and then while records are sought (may take long); may
+                raise.
+            may_read: whether there is a slot and a turn for the block: guesses may be read.
 
         Returns:
             Whether the block can be submitted as soon as speculated reads have arrived.
@@ -381,7 +382,7 @@ class FileSupply:
         """Note how long a block past the page cache took, so that its path sees whether it pays.
 
         Args:
-            times: of its ticket (``Ticket.times``).
+            times: beginning and end of its reads (``Ticket.times``).
         """
         self._source.direct_path.record(flight.bytes, times)
 

@@ -39,10 +39,10 @@ def count_tokens(
 
     Args:
         schedule: says which roots have records at all.
-        mode: that the caller asked for.
-        measured: by jobs on the first root's storage; the same on all ranks.
-        suggested: no caller asked for them by name: there are none where MPI cannot hand them on,
-            or where jobs measured that they gain nothing.
+        mode: mode that the caller asked for.
+        measured: measurements of jobs on the first root's storage; the same on all ranks.
+        suggested: whether no caller asked for tokens by name: there are none where MPI cannot hand
+            them on, or where jobs measured that they gain nothing.
 
     Returns:
         0 tokens where every root reads whenever it can.

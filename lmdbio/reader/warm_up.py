@@ -33,8 +33,8 @@ class WarmUp:
     """Shows how far a root is, from when it takes long until the end of the ``with``.
 
     Args:
-        supply: of the root.
-        is_shown: this root is the one that tells; the others are about as far.
+        supply: supply of the root.
+        is_shown: whether this root is the one that tells; the others are about as far.
     """
 
     def __init__(self, supply: Supply, *, is_shown: bool) -> None:
@@ -58,7 +58,7 @@ class WarmUp:
         """Wait until the root has its part, or has ended.
 
         Args:
-            over: is set when it has ended.
+            over: event that is set when it has ended.
             goes_on: returns whether it has not.
         """
         while self._supply.is_cold and goes_on():

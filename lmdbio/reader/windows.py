@@ -43,8 +43,8 @@ class Window(Holding):
     """A window that is read, or under way.
 
     Attributes:
-        reads: that bring it.
-        address: of the memory that they fill.
+        reads: reads that bring it.
+        address: address of the memory that they fill.
     """
 
     reads: GuardedReads
@@ -60,10 +60,10 @@ class Windows(Holdings):
     """The windows of one root, in the order of their rounds.
 
     Args:
-        source: what the root reads with, and from; borrowed.
-        schedule: of the job.
+        source: the root's open data set and engines; borrowed.
+        schedule: schedule of the job.
         sources: says which root brings which rows, by that schedule.
-        team: of the root.
+        team: index of the root's team in the schedule.
         request_bytes_max: bytes per request.
         buffers: memory for windows.
         exchange: takes rows to other roots; None: this is the only one.

@@ -44,10 +44,10 @@ class Blocks:
 
     Attributes:
         source: says where they lie.
-        engine: through the page cache, or as it was asked for.
-        direct_path: past it, while that is as good.
+        engine: engine for reads through the page cache, or as it was asked for.
+        direct_path: engine past the page cache, while that is as good.
         pool: memory of blocks.
-        options: of their plans.
+        options: options of the blocks' plans.
         counter: counts.
         sweep_bytes_max: bytes of the largest file that is brought to the page cache whole, where
             its records do not lie in their order.
@@ -331,7 +331,7 @@ class Slices:
     slice, and are dropped if that begins elsewhere. Threads may share it: one has the stream.
 
     Args:
-        blocks: read it.
+        blocks: reader of the blocks.
     """
 
     def __init__(self, blocks: Blocks) -> None:

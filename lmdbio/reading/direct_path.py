@@ -44,9 +44,9 @@ class DirectPath:
         engine: reads through the page cache; any other kind has no direct path.
         size: bytes of the file that are in use.
         depth: requests in flight.
-        wanted: False: never pass by (``Choice.past_cache``).
+        wanted: whether reads may bypass the page cache (``Choice.past_cache``).
         kind: "direct", or "staged" for memory without huge pages.
-        readers: who share the file, each reading another part of it.
+        readers: number of readers that share the file, each reading another part of it.
     """
 
     def __init__(

@@ -42,10 +42,10 @@ def choose_reading(
     """Choose how to read the file that ``engine`` has open.
 
     Args:
-        engine: any of the file; it is asked for the file's descriptor alone.
-        access: what the file is read for.
-        keyword: what the caller asked for.
-        facts: of the storage under the file, where the caller has looked already.
+        engine: any engine of the file; it is asked for the file's descriptor alone.
+        access: purpose of the reads.
+        keyword: choices that the caller made.
+        facts: facts of the storage under the file, where the caller has looked already.
 
     Raises:
         ValueError: a variable of the environment makes no sense.

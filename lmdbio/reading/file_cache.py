@@ -75,7 +75,7 @@ class Lent:
     """The memory of a whole file, which outlives its cache where somebody keeps it.
 
     Attributes:
-        address, size: of the first byte, and bytes.
+        address, size: address of the first byte, and number of bytes.
         keep: the owner.
     """
 
@@ -91,7 +91,7 @@ class _Stream(Protocol):
         """Ask for what is paid for, and never wait.
 
         Args:
-            credit: bytes that are paid for now, beside those of before.
+            credit: number of bytes that are paid for now, beside those of before.
 
         Returns:
             How many bytes of the file have not come yet; None: none ever stays.
@@ -256,14 +256,14 @@ class FileCache:
         engine: reads the file; streams go through the page cache, so only "pread" has one, "mmap"
             what it maps, and "remote" memory.
         size: bytes of the file that are in use.
-        memory_bytes_max: what the cache may take.
+        memory_bytes_max: largest size of the cache, bytes.
         wanted: False: never stream; True: from the first read on, and also into the page cache
             of a small memory.
 
     Attributes:
         place: destination of the stream.
         size: bytes of the file that are in use.
-        has_come: a stream has brought it to the page cache.
+        has_come: whether a stream has brought it to the page cache.
     """
 
     has_come = False
@@ -357,8 +357,8 @@ class FileCache:
 
         Args:
             size: bytes.
-            anew: the file was read once already: it will be read again.
-            copies: it was copies out of the page cache that cost them, not requests.
+            anew: whether the file was read once already: it will be read again.
+            copies: whether copies out of the page cache were the cost, not requests.
         """
         if self._lent is not None or (size <= 0 and not self._is_expected):
             return

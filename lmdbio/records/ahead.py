@@ -106,7 +106,7 @@ def read_ahead(
     Args:
         begin: begins to read the records of some indices.
         wanted: indices of each, taken as they are needed.
-        ahead: how many are under way beside the one handed out.
+        ahead: number of batches in flight beside the one handed out.
 
     Raises:
         ValueError: ``ahead`` is below 1.

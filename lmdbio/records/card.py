@@ -26,7 +26,7 @@ def records_card(index: RecordIndex, name: str) -> str:
     """Return the card of open Records as HTML.
 
     Args:
-        name: of their class.
+        name: name of their class.
 
     Raises:
         OSError, Error: the file cannot be read.

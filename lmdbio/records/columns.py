@@ -156,11 +156,11 @@ class ColumnBatch(Sequence[tuple[memoryview, ...]]):
 
     Args:
         batch: the records of all samples, each sample's one after the other.
-        indices: of the samples, uint64, shape (n,).
+        indices: indices of the samples, uint64, shape (n,).
         columns: records of a sample.
 
     Attributes:
-        indices: of the samples.
+        indices: indices of the samples.
         columns: a ``Batch`` for each column, over the same memory.
     """
 

@@ -18,9 +18,9 @@ class Field(NamedTuple):
     """A field, and the memory for it, which the caller owns until the batch is over.
 
     Attributes:
-        offset: of the field, bytes from the start of each record.
-        size: of the field, bytes.
-        address, room: of the memory, bytes.
+        offset: offset of the field, bytes from the start of each record.
+        size: size of the field, bytes.
+        address, room: address and size of the memory, bytes.
     """
 
     offset: int
@@ -32,7 +32,7 @@ class Field(NamedTuple):
         """Return where the fields of records lie in the file, and in the memory.
 
         Args:
-            extents: of the records, dtype ``EXTENT``.
+            extents: extents of the records, dtype ``EXTENT``.
 
         Returns:
             None: a record is too short, or the memory is.

@@ -65,12 +65,12 @@ def keep(
     The file cache keeps nothing besides.
 
     Args:
-        records: that no thread reads yet, and nothing is kept of.
-        homes: of its records.
-        part: of them.
+        records: records that no thread reads yet, and of which nothing is kept.
+        homes: homes of these records.
+        part: number of the part that is kept.
         room: bytes of memory.
-        file: on a disk, open and locked; owned from now on.
-        disk_room: bytes there.
+        file: file on a disk, open and locked; owned from now on.
+        disk_room: capacity on that disk, bytes.
 
     Raises:
         MemoryError: there is none.

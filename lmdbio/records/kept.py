@@ -35,9 +35,9 @@ class _Part(NamedTuple):
     """Records that lie in one memory.
 
     Attributes:
-        rows: of them.
-        memory: that has them.
-        places: where each lies there.
+        rows: rows of the records, among those asked for.
+        memory: memory that has them.
+        places: place of each record in that memory.
     """
 
     rows: I64 | slice
@@ -58,13 +58,13 @@ class _Rows(Generic[R]):
     """Records under way, some of which are kept here.
 
     Args:
-        routes: of a file of which a part is kept.
+        routes: routes of a file of which a part is kept.
         located: the records.
         read: begins to read those that are not kept.
 
     Attributes:
         own: whether each is kept; None: all are.
-        rest: those that are not; None: there are none.
+        rest: reads of the records that are not kept; None: there are none.
     """
 
     def __init__(self, routes: Routes, located: Located, read: Callable[[Routes, U64], R]) -> None:

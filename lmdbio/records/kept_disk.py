@@ -32,8 +32,8 @@ class DiskRows(NamedTuple):
 
     Attributes:
         memory: memory that has them.
-        places: where each begins there.
-        wrong: those that have not arrived as they were written.
+        places: offset of each row in the memory, bytes.
+        wrong: mask of the rows that have not arrived as they were written.
     """
 
     memory: _core.Memory
@@ -91,8 +91,8 @@ class KeptDisk:
 
         Args:
             grains: numbers of them, here.
-            addresses: where each is to lie in the memory.
-            memory: held until they have arrived.
+            addresses: address in the memory for each grain.
+            memory: memory that is held until the grains have arrived.
 
         Raises:
             OSError, Error: the engine refuses.
@@ -127,8 +127,8 @@ class KeptDisk:
 
         Args:
             grains: numbers of them, here, ascending.
-            addresses: where each lies in the memory.
-            memory: held until they are written.
+            addresses: address of each grain in the memory.
+            memory: memory that is held until the grains are written.
         """
         there, writes = np.zeros(len(grains), np.bool_), []
         for part in self._pages.runs(grains, addresses):

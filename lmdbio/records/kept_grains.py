@@ -39,11 +39,11 @@ class KeptGrains:
     the disk by then.
 
     Args:
-        blocks: what the file is read with; borrowed.
-        homes: of its records.
-        part: of them.
-        room: of each tier.
-        file: on the disk; owned once this is made. None: there is no disk.
+        blocks: engines and memory that the file is read with; borrowed.
+        homes: homes of the file's records.
+        part: number of the part.
+        room: capacity of each tier.
+        file: file on the disk; owned once this is made. None: there is no disk.
     """
 
     def __init__(

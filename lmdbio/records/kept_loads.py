@@ -51,15 +51,15 @@ class _Load:
     """Grains on their way, to memory or by way of a buffer to the disk.
 
     Attributes:
-        slots: of them.
-        to_disk: these are on the disk.
-        of_disk: an earlier job has left them on the disk.
-        lock: of the thread that goes on with it.
-        ticket: of the reads; None: not begun.
-        buffer: that these fill, where it is not the memory that keeps grains.
+        slots: slots of the grains.
+        to_disk: whether these slots are on the disk.
+        of_disk: whether an earlier job has left them on the disk.
+        lock: lock of the thread that goes on with it.
+        ticket: ticket of the reads; None: not begun.
+        buffer: buffer that the reads fill, where it is not the memory that keeps grains.
         size: bytes that are read.
-        is_past: they pass by the page cache.
-        is_over: nothing is left to be done.
+        is_past: whether the reads bypass the page cache.
+        is_over: whether nothing is left to be done.
     """
 
     slots: I64
@@ -89,9 +89,9 @@ class GrainLoads:
     Threads may share it. After fork the child goes on with loads of its own.
 
     Args:
-        blocks: what the file is read with; borrowed.
-        slots: of the grains.
-        disk: with some of them; borrowed. None: there is none.
+        blocks: engines and memory that the file is read with; borrowed.
+        slots: slots of the grains.
+        disk: disk with some of the grains; borrowed. None: there is none.
 
     Raises:
         MemoryError: there is no memory for those that are kept there.

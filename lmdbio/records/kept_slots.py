@@ -30,20 +30,20 @@ class KeptSlots:
     """The slots of the grains of one part, and the state of each.
 
     Args:
-        homes: of all records of the file.
-        part: of them.
-        room: of each tier, filled to a whole number of grains.
+        homes: homes of all records of the file.
+        part: number of the part.
+        room: capacity of each tier, filled to a whole number of grains.
 
     Attributes:
         kept: the part, among the used grains of the file.
-        tiers: which of its grains are in memory, and which on the disk.
-        size: of a grain, bytes.
-        begins: where each grain begins in the file.
-        limit: where the last record of the file ends.
-        states: of all slots.
-        disk: which of them are on the disk.
-        is_full: no slot is absent.
-        has_lost: some slot is lost.
+        tiers: places of its grains in memory, and on the disk.
+        size: size of a grain, bytes.
+        begins: offset of each grain in the file, bytes.
+        limit: end of the last record, offset in the file in bytes.
+        states: states of all slots.
+        disk: mask of the slots that are on the disk.
+        is_full: whether no slot is absent.
+        has_lost: whether some slot is lost.
     """
 
     def __init__(self, homes: Homes, part: int, room: Room) -> None:
@@ -112,7 +112,7 @@ class KeptSlots:
         """Return which records have slots that are not lost, empty ones included; None: all.
 
         Args:
-            is_away: what is on the disk cannot be had.
+            is_away: whether what is on the disk cannot be had.
         """
         if self._has_all and not self.has_lost and not is_away:
             return None
@@ -148,8 +148,8 @@ class KeptSlots:
         """Leave those of some records out that lie in marked grains of one tier.
 
         Args:
-            inside: loses them.
-            which: those that lie in this tier.
+            inside: mask of records, from which those left out are removed.
+            which: mask of the records that lie in this tier.
             marked: grains of the tier.
             begin: place of the first one.
         """

@@ -46,16 +46,16 @@ class Mix(Samples[Any, Any]):
 
     Args:
         sets: ``Records`` that are open, or views of such, by name; or a sequence of them.
-        weights: of the sets, by name, or in their order: any numbers above 0, of which only the
-            proportions count. They are rounded to 65,536ths of the whole where their sum, as whole
-            numbers, would be larger. None: as many as each set has samples.
-        seed: of all orders; None: each set goes in its own order.
+        weights: weights of the sets, by name, or in their order: any numbers above 0, of which
+            only the proportions count. They are rounded to 65,536ths of the whole where their sum,
+            as whole numbers, would be larger. None: as many as each set has samples.
+        seed: seed of all orders; None: each set goes in its own order.
         epoch_size: None: as many as all sets together have samples.
 
     Attributes:
-        names: of the sets.
-        sets: in their order.
-        order: in which samples come.
+        names: names of the sets.
+        sets: the sets, in their order.
+        order: order in which samples come.
 
     Raises:
         TypeError: a set is none.
@@ -219,8 +219,8 @@ class PendingMixed(Pending):
     """Samples of several sets under way.
 
     Args:
-        mix: of these sets.
-        indices: of the samples.
+        mix: mix of the sets.
+        indices: indices of the samples.
         begin: name of the method that begins to read in one of them.
     """
 
@@ -286,7 +286,7 @@ class MixedBatch(Sequence[Any]):
     ``batch[i]`` is what the set's own batch has: a memoryview, or a tuple of such.
 
     Attributes:
-        indices: of the samples in the mix, uint64, shape (n,).
+        indices: indices of the samples in the mix, uint64, shape (n,).
         sets: the number of the set that each is of, shape (n,).
         parts: the batch of each set that has samples here, by its number.
     """

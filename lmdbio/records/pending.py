@@ -27,7 +27,7 @@ class Pending(ABC):
     """Records under way, of one file or of several.
 
     Attributes:
-        indices: of the records, from the beginning: uint64, shape (n,).
+        indices: indices of the records, from the beginning: uint64, shape (n,).
         is_filled: whether ``Field``s of them are where they were wanted, so that there is no
             more to ask for.
     """
@@ -95,7 +95,7 @@ class ReadBatch(PendingBatch):
     """A batch under way out of the page cache, or into memory of its own.
 
     Args:
-        fields: of the records, which alone are wanted if the page cache has all of them.
+        fields: fields of the records; only these are wanted if the page cache has all of them.
     """
 
     def __init__(
@@ -153,8 +153,9 @@ class PendingValues(_OfOneFile):
         """Iterate over values that the page cache holds, and over those evicted since.
 
         Args:
-            waits: read the evicted ones one by one.
-            sure: read all that are left at the first evicted one, whatever the page cache holds.
+            waits: whether the evicted ones are read one by one.
+            sure: whether all others are read at the first evicted one, whatever the page cache
+                holds.
         """
         routes = self._routes
         values = routes.source.values(routes.engine, extents, waits=waits)
@@ -200,7 +201,7 @@ class CachedValues(PendingValues):
 
     Args:
         indices: a list that nobody changes.
-        values: of these records.
+        values: values of these records.
     """
 
     def __init__(self, routes: Routes, indices: list[int], values: _core.Values) -> None:

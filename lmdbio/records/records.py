@@ -62,11 +62,10 @@ class Records(Shown, Samples[bytes, Batch]):
         check: "fast", "deep" or "always".
         order: "key", or "insertion": records as they were put, where their keys tell
             (``locate.open_record_index``); IncompatibleError where they do not.
-        layout: which records are samples, and in which order: None: all are, in key order. "auto"
-            finds the layout of the program that wrote the file, else all are samples; or the name
-            of one (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of
-            several records (an image and its label), values are tuples
-            (``lmdbio.records.columns``).
+        layout: choice and order of the samples. None: all records, in key order. "auto" finds the
+            layout of the program that wrote the file, else all are samples; or the name of one
+            (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of several
+            records (an image and its label), values are tuples (``lmdbio.records.columns``).
         skip: keys that are left out: one or several, as bytes or text, or patterns of such
             (``*``, ``?``, ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
@@ -78,11 +77,11 @@ class Records(Shown, Samples[bytes, Batch]):
             reads (``lmdbio.reading.file_cache``), as
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
-        memory_bytes_max: how many bytes this object may take in this process (an integer, or text
-            such as "2G"). Pages of the file that it maps, and copies records from, count as well;
-            batches come on top. None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB
-            and a quarter of the memory available to the process.
-        subdir: as in ``lmdb.open``; None takes either.
+        memory_bytes_max: number of bytes that this object may take in this process (an integer, or
+            text such as "2G"). Pages of the file that it maps, and copies records from, count as
+            well; batches come on top. None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of
+            2.5 GB and a quarter of the memory available to the process.
+        subdir: whether the path is a folder, as in ``lmdb.open``; None takes either.
 
     Raises:
         OSError, Error: the database cannot be opened.

@@ -69,8 +69,8 @@ class Routes:
         kept: the part of the file that batches keep; None: there is none.
 
     Args:
-        choice: how to read.
-        readahead: as for ``Records``.
+        choice: engine, depth and sizes for reading.
+        readahead: whether to bring the whole file to memory, as of ``Records``.
         budget: bytes that file cache and mapped pages may take.
     """
 
@@ -197,7 +197,7 @@ class Routes:
 
         Args:
             begun: the moment at which locating it began.
-            wanted, extents: as ``locate`` gives them.
+            wanted, extents: indices and extents of the records, from ``locate``.
 
         Returns:
             None: it is large, or the page cache lacks a part of it.
@@ -221,8 +221,8 @@ class Routes:
 
         Args:
             begun: the moment at which locating them began.
-            extents: of the records.
-            fields: at least one.
+            extents: extents of the records.
+            fields: fields to copy, at least one.
 
         Returns:
             False: the page cache lacks a part of one, or a record is too short.
@@ -255,7 +255,7 @@ class Routes:
         """Have the file streamed where reading so many of its records at random would cost more.
 
         Args:
-            records, processes: as ``Records.expect``.
+            records, processes: number of records, and of processes, as of ``Records.expect``.
         """
         if processes > 1:
             self.file_cache.share(processes)

@@ -59,8 +59,8 @@ class Samples(Sequence[Any], Generic[V, B]):
         """Begin what ``read`` does, where fields of every record may be all that is wanted.
 
         Args:
-            indices: as for ``read``.
-            fields: at least one, each with memory for it.
+            indices: indices of the samples, as of ``read``.
+            fields: fields, at least one, each with memory for it.
 
         Returns:
             What ``begin`` does, whose batch is read as ever; but where ``is_filled`` says so, the
@@ -106,7 +106,7 @@ class Samples(Sequence[Any], Generic[V, B]):
         would spare nothing of that, so these calls do not bring one about.
 
         Args:
-            indices: as for ``read``.
+            indices: indices of the samples, as of ``read``.
 
         Returns:
             An iterator in the order asked, for one thread. Once a writer has moved the file on, it
@@ -172,8 +172,8 @@ class Samples(Sequence[Any], Generic[V, B]):
         Parts are the same on every machine and in every version; samples keep their order in them.
 
         Args:
-            fractions: of the samples, 1 in sum; or whole numbers, ``len`` in sum.
-            seed: of the chance by which samples come into parts; None: parts are runs of samples.
+            fractions: shares of the samples, 1 in sum; or whole numbers, ``len`` in sum.
+            seed: seed by which samples come into parts; None: parts are runs of samples.
 
         Raises:
             ValueError: the fractions are none, or their sum is another one.
@@ -192,11 +192,11 @@ class View(Samples[Any, Any]):
 
     Args:
         base: the samples.
-        indices: as for ``Samples.subset``.
+        indices: indices of the samples, as of ``Samples.subset``.
 
     Attributes:
-        base: what it is a view of, never a view itself.
-        indices: in ``base`` of each sample, int64; read-only.
+        base: the samples that lie below, never a view themselves.
+        indices: index in ``base`` of each sample, int64; read-only.
     """
 
     def __init__(self, base: Samples[Any, Any], indices: npt.ArrayLike) -> None:
@@ -296,7 +296,7 @@ class _Renumbered(Pending):
 
     Args:
         begun: the samples.
-        indices: of theirs, uint64, shape (n,).
+        indices: indices of the caller's samples, uint64, shape (n,).
     """
 
     def __init__(self, begun: Any, indices: U64) -> None:

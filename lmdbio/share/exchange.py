@@ -100,11 +100,11 @@ class Exchange(_core.Exchange):
     """One root's part in the exchange of a Reader's rows.
 
     Args:
-        library: of all ranks.
-        mail: of this root; over its channel rows travel as well.
+        library: the MPI library of all ranks.
+        mail: mail of this root; over its channel rows travel as well.
         ranks: job ranks of the roots, ascending.
         own: index of this root among them.
-        messages_max: that are packed at a time.
+        messages_max: largest number of messages that are packed at a time.
     """
 
     def __init__(

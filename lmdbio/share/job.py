@@ -100,8 +100,8 @@ class NodeRank:
     Attributes:
         machine: ``machine_name``.
         shared: the lowest job rank that it shares memory with.
-        shared_rank: its rank among those that share memory.
-        is_threaded: its MPI serves several threads at once.
+        shared_rank: its rank among the ranks that share memory.
+        is_threaded: whether its MPI serves several threads at once.
     """
 
     machine: str
@@ -116,11 +116,11 @@ class Job:
     Attributes:
         comm: the user's communicator; None: one process without MPI.
         mpi: mpi4py's module, once it is needed.
-        rank, size: of the job.
+        rank, size: rank of this process, and number of ranks in the job.
         node: job ranks of this rank's node, by node rank.
-        node_rank: this rank's index in ``node``.
-        nodes: all nodes, each as ``node``, by lowest rank.
-        has_told: all ranks know that one of them has failed.
+        node_rank: index of this rank in ``node``.
+        nodes: job ranks of all nodes, each as ``node``, by lowest rank.
+        has_told: whether all ranks know that one of them has failed.
     """
 
     def __init__(self, comm: Any = None) -> None:
@@ -216,8 +216,8 @@ class Job:
         """Send an array of rank 0 to some ranks. Collective over the job.
 
         Args:
-            array: on rank 0; other ranks' is ignored.
-            takes: per rank, whether it takes the array; the same list on all ranks.
+            array: array of rank 0; other ranks' is ignored.
+            takes: flag per rank, whether it takes the array; the same list on all ranks.
 
         Returns:
             The array, on those ranks and on rank 0; None elsewhere.

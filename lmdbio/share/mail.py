@@ -96,9 +96,9 @@ class _Channel:
     hand an old letter to the communicator that comes next. Threads of several Readers share it.
 
     Attributes:
-        readers: that were numbered.
+        readers: number of Readers so far.
         users: Readers that have not ended.
-        exchanges: of these; their messages count as letters (``share.exchange``).
+        exchanges: exchanges of Readers; their messages count as letters (``share.exchange``).
     """
 
     def __init__(self, size: int, mpi: Any) -> None:
@@ -136,8 +136,8 @@ class _Channel:
         """Look after what an exchange has left under way, and count its messages.
 
         Args:
-            exchange: that ends.
-            ranks: of its roots.
+            exchange: exchange that ends.
+            ranks: ranks of its roots.
             step: carries on what is under way; returns whether nothing is any more.
         """
         if self.mpi.Is_finalized():
@@ -356,10 +356,10 @@ class Mail:
     It closes when nothing refers to it any more, if not before.
 
     Attributes:
-        channel: they travel over it.
+        channel: channel over which the letters travel.
 
     Args:
-        number: of the Reader among those of the communicator; the same on all ranks.
+        number: number of the Reader among those of the communicator; the same on all ranks.
     """
 
     _closed = True  # until it is open

@@ -37,7 +37,7 @@ class SharedMemory:
     Attributes:
         parts: address of each node rank's part.
         size: bytes of this rank's part.
-        ranks: how many share it.
+        ranks: number of ranks that share it.
         name: the same on all of them, and no other window's; ``attach_window`` sets it.
         private: the memory itself where this process alone has it; None: MPI has a window.
     """
@@ -74,7 +74,7 @@ class SharedMemory:
         """Back some of this rank's part with memory, so that no touch of it can fail.
 
         Args:
-            address, size: of the bytes to back.
+            address, size: address and size of the memory to back, bytes.
 
         Raises:
             MemoryError: the machine has too little.
@@ -122,7 +122,7 @@ def hand_over_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> Non
     """Leave a window to be freed when its ranks make their next one.
 
     Args:
-        memory: of the window.
+        memory: memory of the window.
         is_unused: returns whether this process has stopped filling it.
     """
     _unfreed.append((memory, is_unused))

@@ -24,9 +24,9 @@ class Ring:
     """Passes messages from node to node. Collective over the job, to make and to close.
 
     Args:
-        job: whose nodes are settled, two at least.
-        flight_bytes: that each rank sends at a time, and that it receives: as many messages as
-            these hold.
+        job: job whose nodes are settled, two at least.
+        flight_bytes: number of bytes that each rank sends at a time, and that it receives: as many
+            messages as these hold.
     """
 
     def __init__(self, job: Job, flight_bytes: int) -> None:
@@ -46,9 +46,9 @@ class Ring:
         To be called on all ranks; one that takes no part returns None at once.
 
         Args:
-            message_bytes: of each.
-            messages: how many.
-            flight: of these at a time.
+            message_bytes: size of each message, bytes.
+            messages: number of messages.
+            flight: number of messages in flight.
 
         Raises:
             Error: a neighbour has not answered.

@@ -51,9 +51,9 @@ def chain_of(roots: Sequence[int], root: int, tokens: int) -> tuple[int, ...]:
     """Return the chain of one root.
 
     Args:
-        roots: all of them (ranks of the job), as their chunks follow one another in the file.
-        root: one of these.
-        tokens: how many there are, at least 1; more than roots count as one for each root.
+        roots: all roots (ranks of the job), as their chunks follow one another in the file.
+        root: root whose chain is sought.
+        tokens: number of tokens, at least 1; more than roots count as one for each root.
     """
     return tuple(roots[roots.index(root) % tokens :: tokens])
 
@@ -63,11 +63,11 @@ class Turns:
 
     Args:
         chain: the roots (ranks of the job), in order.
-        root: one of them: this root.
+        root: this root, one of the chain.
 
     Attributes:
-        holds: this root has the token.
-        is_out: this root has left the chain.
+        holds: whether this root has the token.
+        is_out: whether this root has left the chain.
     """
 
     __slots__ = (
@@ -113,9 +113,9 @@ class Turns:
         """Ask for the token.
 
         Args:
-            block: that this root wants to read; None: it wants to leave.
+            block: block that this root wants to read; None: it wants to leave.
             now_s: the time.
-            busy_s: for how long this root will have reads under way.
+            busy_s: time for which this root will have reads in flight, seconds.
 
         Returns:
             The letters to send; none where the token is here, or this root has asked for it.
@@ -134,8 +134,8 @@ class Turns:
         """Take in another root's wish for the token.
 
         Args:
-            root: that sent it.
-            body: of its letter.
+            root: root that sent the wish.
+            body: body of its letter.
             now_s: the time.
 
         Raises:
@@ -152,7 +152,7 @@ class Turns:
         """Take in the token.
 
         Args:
-            body: of the letter that brought it.
+            body: body of the letter that brought it.
 
         Raises:
             RuntimeError: it is here already, or is no token of this chain.
@@ -231,7 +231,7 @@ class Turns:
 
         Args:
             now_s: the time.
-            leaves: this root will never read again; then a root that has not left gets the token.
+            leaves: whether this root reads no more; then a root that has not left gets the token.
 
         Returns:
             The letter to send; None: the token stays here, or all roots have left.

@@ -61,12 +61,12 @@ class Layout:
     """How a root's part is cut into slots.
 
     Attributes:
-        slots: how many.
-        table_bytes, data_bytes: of each slot, multiples of ``alignment``.
+        slots: number of slots.
+        table_bytes, data_bytes: size of each slot's parts, multiples of ``alignment``.
         alignment: bytes.
-        is_bounded: no slot is larger than a block can be. Then the root backs whole slots with
-            memory while it has nothing to read; else only as it fills them, for such slots may
-            have to be large and hardly ever are.
+        is_bounded: whether no slot is larger than a block can be. Then the root backs whole slots
+            with memory while it has nothing to read; else only as it fills them, for such slots
+            may have to be large and hardly ever are.
     """
 
     slots: int
@@ -98,7 +98,8 @@ def check_shm(job: Job, sizes: Sequence[int], free: Sequence[int | None]) -> Non
     """Compare what the windows need with what each machine has, before any rank touches them.
 
     Args:
-        sizes, free: per job rank, bytes; the same lists on all ranks.
+        sizes, free: size per job rank, and free space of its machine, bytes; the same lists on all
+            ranks.
 
     Raises:
         MemoryError: a machine has too little; on all ranks alike.
@@ -139,7 +140,7 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
 
     Args:
         node_teams: node ranks of each root's team on this node.
-        layout: of this rank's slots; None when it is no root.
+        layout: layout of this rank's slots; None when it is no root.
 
     Raises:
         MemoryError: a machine has too little shared memory; on all ranks.
@@ -238,10 +239,10 @@ class NodeWindow:
         control: says which rank has filled, released and left what.
         root: number of this rank's root on the node.
         team: node ranks of its team; the first is the root.
-        rank: this rank's node rank.
-        layout: of the root's slots.
-        addresses: of the slots, where this process reads them.
-        fill_addresses: of the slots, where the root fills them.
+        rank: node rank of this process.
+        layout: layout of the root's slots.
+        addresses: addresses of the slots, where this process reads them.
+        fill_addresses: addresses of the slots, where the root fills them.
         lender: keeps the memory under views alive. None: views must be of a copy, for the window
             cannot be mapped a second time.
     """
@@ -353,7 +354,7 @@ class NodeWindow:
         Args:
             pinned: addresses that live views look at. The kernel swaps their pages for private
                 copies: the root fills the window on, and its memory is given back.
-            closes: the caller calls ``close`` next.
+            closes: whether the caller calls ``close`` next.
 
         Raises:
             MemoryError, OSError: there is no memory for the copies. Then all ranks of the node
@@ -418,7 +419,7 @@ class NodeWindow:
 
         Args:
             finish: stops the filling. Called when all ranks have left, or one aborted.
-            is_unused: as for ``hand_over``, for the case that other ranks keep the window.
+            is_unused: function as in ``hand_over``, for the case that other ranks keep the window.
         """
         self._end_lending()
         if self._memory.is_gone:
