@@ -74,7 +74,7 @@ def run_clock(
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
-        arrays: its other fields, C-contiguous; what they point to must be in range.
+        arrays: the other fields, C-contiguous; numbers that index others must be in range.
         progress: called with (iterations done, iterations) about ten times a second.
 
     Returns:

@@ -70,7 +70,7 @@ class Pages:
 
     Args:
         engine: kept alive.
-        layout: of the file.
+        layout: Layout of the file.
         cache_bytes: bound of the cache.
     """
 
@@ -127,8 +127,7 @@ class Snapshot:
     """Vouches for what is read of the pages of one snapshot (csrc/pages.h).
 
     Args:
-        pages: of the snapshot.
-        meta: of the snapshot.
+        pages, meta: page cache and meta page of the snapshot.
         held: a reader slot keeps its pages from being overwritten.
     """
 
@@ -355,7 +354,7 @@ def fetcher(
     Args:
         engine: reads, and stays open as long as the call is kept.
         snapshot: asked after each read.
-        verify: what then makes sure, and raises, where that cannot say.
+        verify: function that makes sure, and raises, where the snapshot cannot say.
 
     Returns:
         None for an engine that does not take any offset.
@@ -389,8 +388,8 @@ def finder(
         snapshot: asked after each read.
         as_key: makes bytes of a key that is none, or raises.
         buffers: keys and values are read-only memoryviews.
-        mapping: of the engine (``Engine.mapping``): such views of large values are slices of
-            it. None: they all own their bytes.
+        mapping: mapping of the engine (``Engine.mapping``), of which such views of large values
+            are slices. None: each owns its bytes.
 
     Returns:
         Of (key, default): the first value of the key, or the default.

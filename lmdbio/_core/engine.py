@@ -67,7 +67,7 @@ class Ticket:
         """True when no request is left to begin, though some may be under way.
 
         Args:
-            timeout_ms: to wait at most.
+            timeout_ms: longest wait, milliseconds.
             older: another ticket of the engine; when it ends, this waits no longer.
         """
         before = ffi.NULL if older is None else older.out[0]
@@ -118,7 +118,7 @@ class Engine(Opened):
         opened: another name of the file, by which it is opened; errors name ``path``.
 
     Attributes:
-        path: as it was given.
+        path: name of the file, as the caller gave it.
 
     Raises:
         IncompatibleError: the file system or the kernel forbids this kind.
@@ -145,7 +145,7 @@ class Engine(Opened):
         """Own the engine that ``opens(cell, error)`` of C's opens.
 
         Args:
-            keep: what must be there as long as it is open.
+            keep: object that the engine needs as long as it is open.
         """
         cell, status = cell_of("lio_engine", "engine_close", keep), self.told()
         status.check(opens(cell, status.error))
@@ -259,7 +259,8 @@ class Engine(Opened):
         where that cannot be.
 
         Args:
-            bytes_max: of the mapping that are touched; they count as memory of the process.
+            bytes_max: largest part of the mapping that is touched, bytes; it counts as the
+                process's.
         """
         refusal = lib.lio_engine_map_cached(self.pointer, bytes_max)
         if refusal:

@@ -35,7 +35,7 @@ class Chunk:
 
     Attributes:
         level: 0 is the root of the deepest.
-        height: above the leaves; 0: these are leaf pages.
+        height: number of levels down to the leaves; 0: these are leaf pages.
         pages: uint8, shape (count, page size); valid until the next step of the walk.
         pgnos: uint64, shape (count,); likewise.
         trees: uint32, shape (count,): which of the trees each page is of; likewise.
@@ -58,7 +58,7 @@ class Trees:
 
     Args:
         records: ``lio_db`` array.
-        count: of it.
+        count: length of the array.
     """
 
     def __init__(self, records: Any, count: int) -> None:
@@ -76,9 +76,9 @@ class Walk:
     """Walks trees chunk by chunk, all pages of a chunk in flight together.
 
     Args:
-        engine, meta: of the file.
+        engine, meta: Engine and meta page of the file.
         trees: a database, or several trees.
-        chunk_pages: at most so many in a chunk; 0: the default.
+        chunk_pages: largest number of pages in a chunk; 0: the default.
         beside: a walk of the same file, whose pages must not be met again.
     """
 

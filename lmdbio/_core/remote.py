@@ -24,7 +24,7 @@ class RemoteFile(Protocol):
     """A file that lies elsewhere, open. Threads share it, and a child after fork goes on with it.
 
     Attributes:
-        url: by which it was opened, and is opened again.
+        url: address by which it is opened, and opened again.
         name: the same for people: without what is secret in it.
         size: bytes.
         validator: stands for its state: an ETag, or a version; "": there is none.
@@ -46,7 +46,7 @@ class RemoteFile(Protocol):
         """Fill ``into`` with the bytes from ``offset`` on; several threads may call it at once.
 
         Args:
-            offset: in the file, which has all of these bytes.
+            offset: offset in the file, bytes; the file has all of these bytes.
             into: writable; must not be kept.
             is_given_up: nobody waits for it any more; to be asked a few times a second.
 

@@ -101,7 +101,7 @@ class Scan:
         """Puts the cursor from which it began on the record last handed out, which has this key.
 
         Args:
-            number: of this record, counted from 1 since the scan began.
+            number: number of this record, counted from 1 since the scan began.
             both: keys may have many values, and this one has ``value``.
 
         Raises:
@@ -149,9 +149,9 @@ if TYPE_CHECKING:
 
             Args:
                 cursor: derived from ``Stands``; an item is handed out where it stands first.
-                move: of each step, of the kinds of ``Move``.
+                move: kind of each step (``Move``).
                 wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
-                patience: after so many steps, one of which had to wait, ``advance`` is called.
+                patience: number of steps, with a wait among them, before ``advance`` is called.
             """
 
 else:
@@ -181,7 +181,7 @@ class Items(_Items):
         Args:
             scan: kept open.
             snapshot: asked after each read.
-            buffers, mapping: see ``finder``.
+            buffers, mapping: arguments of ``finder`` of the same names.
         """
         keep = scan.pointer, snapshot.pointer
         failed = Failed(snapshot, Status(scan.path), "mdb_cursor_get")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
             Args:
                 transaction: derived from ``Transacts``.
                 cursor: derived from ``Stands``.
-                handle: of a database, derived from ``Names``.
+                handle: class of the handles of databases, derived from ``Names``.
             """
 
         def _know(
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
             Args:
                 opened: the snapshot.
-                watch: of ``watch``.
-                finds: those of ``finder``, by the name of their database; more may come. In
+                watch: function that ``watch`` returned.
+                finds: functions of ``finder`` by the name of their database; more may come. In
                     another one no transaction begins, nor where ``watch`` is another callable.
                 buffers: transactions that lend views, not those that give bytes.
                 take: takes the reader slot that such a transaction holds until it ends, by a

@@ -72,7 +72,7 @@ class Values(_Values):  # type: ignore[misc]
 
         Args:
             engine: reads at any offset.
-            extents: of the file.
+            extents: extents of the values in the file.
             snapshot: asked after each read.
             verify: makes sure, and raises, where that cannot say.
             waits: False: end before the first value that the page cache does not hold.
@@ -122,7 +122,7 @@ def value_holder(
 
     Args:
         engine: reads, and stays open as long as the call is kept.
-        table: where all records lie, dtype ``EXTENT``.
+        table: extents of all records, dtype ``EXTENT``.
         snapshot: asked after each read.
         verify: makes sure, and raises, where that cannot say.
 
