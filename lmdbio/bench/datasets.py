@@ -83,11 +83,11 @@ class Recipe:
     """A data set to be written.
 
     Attributes:
-        name: also the folder's name.
+        name: name of the data set and of its folder.
         kind: "cifar", "jpeg", "photo" or "fixed".
         value_bytes_min: records are added until the values together have this size.
-        seed: of everything that looks random.
-        record_bytes: of a value, for "fixed".
+        seed: seed of everything that looks random.
+        record_bytes: size of a value, bytes, for "fixed".
         order: the order in which records of "fixed" are put: "key", "random", or "text", the
             order of the numbers that are their keys.
     """
@@ -115,7 +115,7 @@ class Dataset:
     """A data set on disk.
 
     Attributes:
-        recipe: what it was made from.
+        recipe: Recipe that it was made from.
         path: the environment's folder.
         count: records.
         value_bytes: sum of the values' sizes.
@@ -399,10 +399,10 @@ def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool =
     Progress goes to ``console``.
 
     Args:
-        recipe: what to write.
+        recipe: Recipe of the data set.
         folder: made if it is not there.
-        console: where to.
-        converted: it has a provenance file afterwards.
+        console: Console that shows the progress.
+        converted: whether it has a provenance file afterwards.
 
     Raises:
         OSError: the folder has no room for it, or cannot be written.

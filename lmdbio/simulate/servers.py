@@ -64,11 +64,11 @@ class Servers:
     """The servers of a store and the links to its nodes, at work.
 
     Attributes:
-        reads: that were asked for.
-        bytes: of these.
-        pieces: that they were cut into.
+        reads: number of reads that were asked for.
+        bytes: size of these reads, bytes.
+        pieces: number of pieces that they were cut into.
         moves: pieces that did not follow the last one of their file on their server.
-        link_bytes: of ``bytes``, by link.
+        link_bytes: bytes of these reads, by link.
     """
 
     def __init__(self, store: Store) -> None:
@@ -92,10 +92,10 @@ class Servers:
 
         Args:
             now: no earlier than any read before.
-            read: at least one byte.
+            read: offset and length, bytes; at least one byte.
             then: called when it is answered.
-            link: of the node that asks.
-            path: of the file.
+            link: number of the link of the node that asks.
+            path: path of the file.
         """
         store, events, free = self._store, self._events, self._free
         file = self._files.get(path)
