@@ -31,7 +31,7 @@ class Sink(Protocol):
 
         Args:
             name: one part of a path.
-            length: of the content, bytes.
+            length: size of the content, bytes.
             pieces: the content.
         """
 
@@ -102,7 +102,7 @@ class TarSink:
 
     Args:
         archive: open for writing.
-        mtime_s: of every file in it: that of the data, so that one data set gives one archive.
+        mtime_s: time of every file in it, the data's: so one data set always gives one archive.
         place: folder in it, with a slash at its end.
     """
 
@@ -145,9 +145,9 @@ def opening_sink(target: Path, *, is_tar: bool, force: bool, mtime_s: int) -> It
 
     Args:
         target: the folder, or the archive.
-        is_tar: it is an archive.
+        is_tar: whether it is an archive.
         force: replace what is there.
-        mtime_s: of the data file.
+        mtime_s: modification time of the data file.
 
     Raises:
         FileExistsError: the archive exists.

@@ -35,7 +35,7 @@ def touching(
     """Read the first bytes of files in threads, in order; they end with the body. Of URLs none.
 
     Args:
-        paths: of the files.
+        paths: paths of the files.
         beside: names a file that is opened with each.
 
     Yields:
