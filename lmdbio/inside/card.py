@@ -25,8 +25,8 @@ def notebook_card(
     """Return a card as HTML.
 
     Args:
-        title: of the object, such as "Records".
-        path: of the data.
+        title: name of the object, such as "Records".
+        path: path of the data.
         facts: name and value of each fact.
         cards: some records.
     """

@@ -20,9 +20,10 @@ class CardMaker:
     """Makes cards of records, and counts the pictures among them.
 
     Args:
-        side: of a picture at most, pixels.
+        side: largest side of a picture, pixels.
         pillow: shrink image files by Pillow.
-        plain_bytes_max: without it, take image files of so many bytes in all as they are.
+        plain_bytes_max: limit on image files, bytes in all, that are taken as they are without
+            Pillow.
         value_bytes_max: values above this are not read for a picture.
 
     Attributes:
@@ -41,8 +42,8 @@ class CardMaker:
         """Return the card of a record.
 
         Args:
-            key: as text.
-            kind, glimpse: of its value.
+            key: key as text.
+            kind, glimpse: Kind and Glimpse of its value.
             read: gives all of the value; called where the glimpse is a part, and a picture may
                 come of it.
         """

@@ -44,8 +44,8 @@ class OwnBatches:
 
     Attributes:
         count: number of samples of the data set.
-        caching: why the process keeps what it keeps.
-        order: what an ``EpochCursor`` is told of the data set.
+        caching: reason why the process keeps what it keeps.
+        order: arguments of ``EpochCursor`` that depend on the data set.
 
     Raises:
         As ``keep_part``; the data set is closed then.
