@@ -45,7 +45,7 @@ class Provenance:
     processes may go on with it.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         size: bytes.
         facts: the state of the database that it describes.
         databases: names, None being the main database.

@@ -71,7 +71,7 @@ class DeepCheck:
     Attributes:
         due: pages would be read and hashed now.
         reasons: the hints that differ, or the check that was asked for.
-        remembered: this user's earlier deep check of this very file still counts.
+        remembered: whether this user's earlier deep check of this very file still counts.
         bytes: read by a deep check.
     """
 
@@ -87,7 +87,7 @@ class CheckReport:
 
     Attributes:
         how: "fast", "deep" (pages were hashed) or "remembered" (they were, earlier).
-        reasons: why fast was not enough.
+        reasons: reasons why fast was not enough.
         bytes: hashed.
         seconds: taken.
     """

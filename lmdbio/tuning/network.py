@@ -38,7 +38,7 @@ def measure_network(
 
     Args:
         comm: an mpi4py intracommunicator.
-        seconds: for all sizes of messages together.
+        seconds: time for all sizes of messages together.
         progress: called with (sizes done, sizes, name).
 
     Returns:

@@ -52,7 +52,7 @@ def measure_readers(
     Args:
         path: the environment's folder, or its file; may differ between nodes.
         comm: an mpi4py intracommunicator.
-        seconds: for all runs together.
+        seconds: time for all runs together.
         progress: called with (runs done, runs, name).
 
     Returns:
