@@ -73,14 +73,14 @@ class ConvertReport:
     Attributes:
         data, sidecar: the two files.
         databases: names, None being the main database.
-        records, record_bytes: over all of them.
+        records, record_bytes: number of records in all of them, and their size.
         runs: stretches of records that one jump describes.
         replayed: databases whose records are found by replaying how they were made.
         blocks_runs, blocks_explicit, blocks_leaves: blocks of each form, of the others.
         pages_read: branch and leaf pages read.
-        bytes_read, requests: what the engine read.
+        bytes_read, requests: size and number of the engine's reads.
         sidecar_bytes: size of the provenance file.
-        attempts: above 1 when the database was committed to meanwhile.
+        attempts: number of attempts; above 1 when the database was committed to meanwhile.
         seconds: taken.
     """
 
@@ -137,12 +137,12 @@ def convert(
         form: "replay": how the database was made; "runs": stretches of pages; "leaves": the leaf
             pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
             is exact, where leaves have to save a block of the storage (4 KiB).
-        order: all keys of the one database that is described, as they were put, for
-            ``order="insertion"`` of readers; or of each database what was put and deleted (where
-            keys may have many values it is passed over), or its records as they were put; None:
-            what the keys tell by themselves.
-        subdir: as in ``provenance.find_data``.
-        engine, depth: how pages are read, and how many reads are in flight.
+        order: order in which all keys of the one database that is described were put, for
+            ``order="insertion"`` of readers; or of each database the puts and deletes (where keys
+            may have many values it is passed over), or its records as they were put; None: the one
+            that the keys tell by themselves.
+        subdir: argument of ``provenance.find_data``.
+        engine, depth: engine that reads pages, and its requests in flight.
         progress: called with (done, in all, stage); "walk" counts pages, "compare" records.
 
     Raises:

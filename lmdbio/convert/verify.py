@@ -63,13 +63,13 @@ class VerifyReport:
         data: the data file, for people.
         sidecar: the provenance file, likewise; None: there is none.
         databases: names walked, None being the main database.
-        duplicates: those of them whose keys may have many values.
-        records, record_bytes: over all of them.
+        duplicates: names of those databases whose keys may have many values.
+        records, record_bytes: number of records in all of them, and their size.
         tree_pages, overflow_pages: pages of all trees, the free list's included.
         headers: overflow headers read.
         sidecar_records: records compared with the provenance file.
         sidecar_keys: keys compared with those that it computes.
-        bytes_read, requests: what the engine read.
+        bytes_read, requests: size and number of the engine's reads.
         seconds: taken.
     """
 

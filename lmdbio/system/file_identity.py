@@ -47,8 +47,9 @@ class FileIdentity:
     """The identity of a file and of its state, as far as its status tells.
 
     Attributes:
-        mtime_ns, ctime_ns: of the file, nanoseconds since 1970.
-        dev, ino: of the file, meaningful on ``host`` alone: nodes number what they mount.
+        mtime_ns, ctime_ns: times of the last change of content and status, ns since 1970.
+        dev, ino: numbers of device and inode, which mean something on ``host`` alone: nodes count
+            mounts.
         host: 16 bytes that identify the machine.
         size: bytes; None: not recorded, as in a provenance file.
     """
