@@ -105,7 +105,7 @@ class Batch:
         """A batch over memory that will be filled again. Arguments as for ``over``.
 
         Args:
-            indices: returns them, when somebody asks: few do, and to shuffle takes time.
+            indices: function that returns them when they are asked for: to shuffle takes time.
         """
         exporter = _core.lend(address, size, keep) if size else None
         return cls._of(exporter, indices, offsets, lengths)

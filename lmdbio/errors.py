@@ -219,7 +219,7 @@ def lmdb_error(what: str, code: int = 0) -> Error:
 
     Args:
         what: the call that failed; without a code, the whole message.
-        code: LMDB's or errno's.
+        code: error code of LMDB or errno.
 
     Returns:
         An instance of the code's class, with py-lmdb's attributes ``what``, ``code``, ``reason``.

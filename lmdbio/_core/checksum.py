@@ -31,7 +31,7 @@ def sum_pages(seed: int, address: int, first: int, count: int) -> U32:
         seed: seed of the sums, which stands for the file's state.
         address: address of the first page; the caller owns the memory.
         first: number of the first page in the file.
-        count: pages.
+        count: number of pages.
     """
     sums = np.empty(count, np.uint32)
     memory = ffi.cast("uint8_t *", address)

@@ -35,7 +35,7 @@ class Ticket:
     before the engine.
 
     Args:
-        engine: reads.
+        engine: Engine that reads.
         keep: the owner of the memory that is filled. It must not refer to the ticket.
     """
 
@@ -173,7 +173,7 @@ class Engine(Opened):
         """An engine for a file that lies elsewhere.
 
         Args:
-            file: lives as long as all engines that ``again`` opens; or what these share.
+            file: file that lives as long as all engines of ``again``; or what these share.
             depth: requests in flight, 1..256.
         """
         from lmdbio._core.remote import Remote
@@ -303,7 +303,7 @@ class Engine(Opened):
         """Starts reads (an array of dtype ``READ``).
 
         Args:
-            reads: their memory must outlive the ticket.
+            reads: requests whose memory outlives the ticket.
             keep: the owner of that memory; the ticket holds it.
         """
         import numpy as np

@@ -94,7 +94,7 @@ def probe_mpi(mpi: MpiLibrary, communicator: int) -> None:
     """Send messages to this process itself, as an exchange sends them, and compare them.
 
     Args:
-        mpi: calls go to it.
+        mpi: MPI library that is called.
         communicator: handle for this process alone, with no other message in flight.
 
     Raises:
@@ -108,7 +108,7 @@ class Exchange:
     """The thread that sends and receives rows for one root. Threads may share it.
 
     Args:
-        mpi: calls go to it.
+        mpi: MPI library that is called.
         communicator: the bytes of its handle, as an integer.
         ranks: ranks of its roots, ascending.
         own: index of this root among them.
@@ -155,7 +155,7 @@ class Exchange:
         """Hand over rows that other roots will ask for.
 
         Args:
-            parts: parts for each root in the order of its blocks, dtype ``SERVING``.
+            parts: rows for each root in the order of its blocks, dtype ``SERVING``.
             loaded: the rows are among these records. The caller owns their memory until
                 ``Shipment.left`` is 0, or ``stop``.
             order: places of the rows among them, shape (n,).
@@ -180,7 +180,7 @@ class Exchange:
         """Ask for rows of a block.
 
         Args:
-            block: blocks ascend.
+            block: number of the block; numbers ascend.
             rooms: destinations, dtype ``ASKING``; those of one root are filled in order. The
                 caller owns them until the rows have arrived, or ``Arrival.close`` returns True.
         """

@@ -17,8 +17,8 @@ class Packed(NamedTuple):
 
     Attributes:
         extents: extents in the file, dtype ``EXTENT``, C-contiguous.
-        lengths: uint64, bytes of each.
-        offsets: uint64, where each begins.
+        lengths: length of each record, bytes, uint64.
+        offsets: offset of each record in the memory, bytes, uint64.
         size: the sum of the lengths, bytes.
         room: size of the memory that they need, bytes.
     """
@@ -126,7 +126,7 @@ def count_same(
 
     Args:
         memory, other: uint8, shape (n,), C-contiguous.
-        extents, others: inside of them, as many of the one as of the other, dtype ``EXTENT``.
+        extents, others: extents inside of them, as many of each, dtype ``EXTENT``.
     """
     if len(extents) != len(others):
         raise ValueError(f"{len(extents)} extents against {len(others)}")
@@ -150,7 +150,7 @@ def mark_extents(extents: Extents, mark: int = 0) -> int:
     """Goes on with a mark that two lists have in common by chance once in 2**64. Pure.
 
     Args:
-        extents: contiguous.
+        extents: extents, contiguous.
         mark: mark of the extents before these.
     """
     return int(lib.lio_extents_mark(pointer_to(extents, "lio_extent *"), len(extents), mark))
@@ -176,7 +176,7 @@ def footprint(
     Args:
         alignment: size of a piece, bytes, a power of two.
         last: the first byte and the end of what the one before the first needs.
-        needed: receives them, int64, shape (n,), C-contiguous.
+        needed: result: int64, shape (n,), C-contiguous.
 
     Returns:
         ``last`` for those that follow; the most that two neighbours share; the sum.

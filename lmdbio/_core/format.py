@@ -215,7 +215,7 @@ def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     """Return a call that is quick: whether the meta pages are still as they were.
 
     Args:
-        engine: reads, and stays open as long as the call is kept.
+        engine: Engine of the file; it stays open as long as the call is kept.
         layout: Layout of the file.
         raw: bytes of both meta pages, as ``meta_bytes`` gave them.
 

@@ -36,7 +36,7 @@ class History:
         commit_every: records in each transaction; the last may have less.
         key_size, length: bytes of each key and value, where they are all equal.
         split: rule of the LMDB that wrote.
-        append: put with ``MDB_APPEND``.
+        append: whether records were put with ``MDB_APPEND``.
         named: whether the records are in a named database, the only one.
         apart: whether a transaction of its own made the named database.
         numbered: the keys, which were put in the order of their numbers (``KeyForm.PLAIN``,
@@ -66,7 +66,7 @@ class Replayed:
         right: records, as they were put, before the first that was seen not to be where it was
             expected: a value in overflow pages at once, one in a leaf when all was put.
         txnid, last_pgno: transaction and last page of the meta page, numbers.
-        free_db, main_db: their records; page counts, entries and roots only.
+        free_db, main_db: records of these databases; page counts, entries and roots only.
         db: the same of the database with the records.
     """
 

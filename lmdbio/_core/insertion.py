@@ -20,7 +20,7 @@ def settle_keys(
     Args:
         keys: keys of all events, one after the other.
         ends: offset of the end of each event's key, bytes, uint64.
-        gone: 1 where it was deleted, 0 where it was put, uint8, as long.
+        gone: flag of each event, uint8: 1 where the key was deleted, 0 where it was put.
 
     Returns:
         Of each key that is left, in key order, the event in which it was put since it was last

@@ -34,11 +34,11 @@ class Chunk:
     """Checked pages of one level of a tree, or of several side by side, in key order.
 
     Attributes:
-        level: 0 is the root of the deepest.
+        level: depth of these pages; 0 is the root of the deepest tree.
         height: number of levels down to the leaves; 0: these are leaf pages.
-        pages: uint8, shape (count, page size); valid until the next step of the walk.
-        pgnos: uint64, shape (count,); likewise.
-        trees: uint32, shape (count,): which of the trees each page is of; likewise.
+        pages: bytes of the pages, uint8, shape (count, page size); valid until the next step.
+        pgnos: number of each page, uint64, shape (count,); likewise.
+        trees: index of the tree that each page is of, uint32, shape (count,); likewise.
     """
 
     level: int

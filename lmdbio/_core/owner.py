@@ -35,8 +35,8 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
 
     Args:
         pointer: pointer of C's to the object.
-        close: gives it back; called without the GIL where it is a function of ``lib``. To be of
-            C, or a ``partial`` of such: Ctrl-C comes between two steps of Python's, and in a
+        close: function that gives it back; called without the GIL where it is one of ``lib``. To
+            be of C, or a ``partial`` of such: Ctrl-C comes between two steps of Python's, and in a
             destructor it would be lost.
         keep: object that must be there until then. It must not refer back: nobody would see the
             cycle.
@@ -62,7 +62,7 @@ def cell_of(kind: str, close: str, keep: object = None) -> Any:
 
     Args:
         kind: type of C of what it holds.
-        close: names what closes that (csrc/build_extension.py makes the function of the cell).
+        close: name of what closes that (csrc/build_extension.py makes the function of the cell).
         keep: object that the cell needs (``owned``).
     """
     return ffi.gc(ffi.new(f"{kind} **"), _keeping(getattr(lib, f"lio_cell_{close}"), keep))

@@ -88,7 +88,7 @@ class Loaded:
     """Records in memory.
 
     Args:
-        records: their numbers, ascending, shape (n,).
+        records: record numbers, ascending, shape (n,).
         extents: extent of each record in the file, dtype ``EXTENT``.
         slices: offset of each from ``address``, bytes, shape (n,); the caller owns the memory.
 

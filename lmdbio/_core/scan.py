@@ -148,7 +148,7 @@ if TYPE_CHECKING:
             """Hand out records from ``cursor`` on.
 
             Args:
-                cursor: derived from ``Stands``; an item is handed out where it stands first.
+                cursor: position (``Stands``); the item where it stands is handed out first.
                 move: kind of each step (``Move``).
                 wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
                 patience: number of steps, with a wait among them, before ``advance`` is called.
@@ -179,8 +179,8 @@ class Items(_Items):
         """Hands out records of ``scan``, once there is a block.
 
         Args:
-            scan: kept open.
-            snapshot: asked after each read.
+            scan: Scan to hand out; kept open.
+            snapshot: Snapshot, asked after each read.
             buffers, mapping: arguments of ``finder`` of the same names.
         """
         keep = scan.pointer, snapshot.pointer

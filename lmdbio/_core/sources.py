@@ -178,7 +178,7 @@ def find_records(shufflings: Sequence[Shuffling], epoch: int, places: Sequence[R
 
     Args:
         shufflings: shufflings of the epochs of the places, from number ``epoch`` on.
-        places: ascending.
+        places: places of the sequence, ascending.
     """
     epochs = ffi.new("lio_shuffle[]", [one.pointer[0] for one in shufflings])
     rows, count, _kept = _list(places)

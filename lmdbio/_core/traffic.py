@@ -49,7 +49,7 @@ def run_traffic(
         arrays: fields that are arrays, C-contiguous; numbers that index others must be in range.
             ``reads`` and ``writes`` have the shape (tiers, columns).
         shares: fields of ``lio_shares`` that are numbers and do not follow from the others.
-        progress: called with (iterations done, iterations) about ten times a second.
+        progress: function of (iterations done, iterations), called about ten times a second.
 
     Returns:
         When the first iteration begins; when each one ends for all nodes, shape (iterations,);

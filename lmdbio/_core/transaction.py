@@ -18,8 +18,8 @@ if TYPE_CHECKING:
             """Say of which classes transactions and their cursors are, before the first one.
 
             Args:
-                transaction: derived from ``Transacts``.
-                cursor: derived from ``Stands``.
+                transaction: class of transactions, derived from ``Transacts``.
+                cursor: class of their cursors, derived from ``Stands``.
                 handle: class of the handles of databases, derived from ``Names``.
             """
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
                 finds: functions of ``finder`` by the name of their database; more may come. In
                     another one no transaction begins, nor where ``watch`` is another callable.
                 buffers: transactions that lend views, not those that give bytes.
-                take: takes the reader slot that such a transaction holds until it ends, by a
-                    transaction of py-lmdb's; None: it holds none.
+                take: function that takes the reader slot which such a transaction holds until it
+                    ends, by a transaction of py-lmdb's; None: it holds none.
             """
 
         def _forget(self) -> None:

@@ -74,7 +74,7 @@ def shown(parts: Sequence[Findings], *, narrow: bool = False) -> list[Column]:
 
     Args:
         parts: findings of all parts of one table.
-        narrow: leave out what a window of 80 columns has no room for.
+        narrow: whether columns that a window of 80 has no room for are left out.
     """
     rows = [(part, row) for part in parts for row in part.measured]
     return [

@@ -376,7 +376,7 @@ def ensure(
     Every record is read through py-lmdb and hashed on the way.
 
     Args:
-        writing, reading: called with the size of each value written or hashed.
+        writing, reading: functions of the size of each value, called when it is written or hashed.
 
     Returns:
         The data set, and whether it was there already.
@@ -400,7 +400,7 @@ def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool =
 
     Args:
         recipe: Recipe of the data set.
-        folder: made if it is not there.
+        folder: folder for the data set, made if it is not there.
         console: Console that shows the progress.
         converted: whether it has a provenance file afterwards.
 

@@ -98,7 +98,7 @@ class Plan:
     Attributes:
         data: folder for the data sets; kept, and reused by the next run.
         out: folder for the JSON file and the page.
-        repeats: timed runs of each contestant.
+        repeats: number of timed runs of each contestant.
         recipes: the data sets.
         legs: the orders.
     """

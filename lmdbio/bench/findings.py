@@ -165,7 +165,7 @@ class Findings:
         machine: description of the machine and the storage.
         workload: the records that everyone read, unless a row says otherwise.
         rows: one per trial.
-        cold: asked for.
+        cold: whether cold runs were asked for.
         repeats: rounds asked for.
         began: date and time, UTC.
         seconds: duration of all of it, seconds.

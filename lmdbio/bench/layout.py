@@ -170,7 +170,7 @@ def ior_command(
         path: the file. ``-k`` keeps it: without it IOR removes what it has read.
         summary: file for IOR's JSON; its warnings go elsewhere then.
         mpiexec: launcher of the processes; None: one process without it.
-        direct: O_DIRECT.
+        direct: whether to read past the page cache (O_DIRECT).
     """
     command = [] if mpiexec is None else [mpiexec, "-n", str(layout.processes)]
     command += ["ior", "-a", "POSIX", "-r", "-E", "-k", "-g", "-i", "1"]

@@ -273,7 +273,7 @@ def timed(read: Callable[[], tuple[int, int]], path: Path, *, cold: bool) -> Sam
     """Runs ``read`` once and says what it cost.
 
     Args:
-        read: returns the records and the bytes of values that it handed out.
+        read: function that returns the records and the bytes of values that it handed out.
         path: the data file.
         cold: result of ``drop_cache`` just before.
     """

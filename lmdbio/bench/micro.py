@@ -70,16 +70,16 @@ class Options:
     Attributes:
         path: the environment, or a folder or a pattern of several.
         access: "sequential", "strided" or "random".
-        contestants: names.
+        contestants: names of the contestants.
         transfers: bytes of a request, for those that read bytes; None: ``TRANSFERS``, at
             random with a record's size before them.
         processes: number of processes that read at the same time.
         batch: records of a batch, over all processes.
-        repeats: timed runs of each.
-        cold: put the file out of the page cache before each run.
-        seconds_max: no further run begins after so long.
+        repeats: number of timed runs of each.
+        cold: whether each run finds the file out of the page cache.
+        seconds_max: time after which no further run begins.
         limit_seconds: a run that takes longer has failed.
-        consume: look at every byte of every value, by a checksum.
+        consume: whether every byte of every value is looked at, by a checksum.
         db: a named database, "" for the main one.
         bytes_max: size of what each run reads, bytes; None: ``BYTES_MAX``, ``BYTES_MAX_RANDOM``.
         json_file, html_file: files for the results.
@@ -308,9 +308,9 @@ def alternate(
     """Runs everybody in turn, again and again, as long as there is time.
 
     Args:
-        bench: starts the runs.
+        bench: Workplace that starts the runs.
         rows: contestants; each gets its runs, or the error of one.
-        repeats: rounds.
+        repeats: number of rounds.
         console: Console that shows the progress.
         ending: deadline on the clock of ``time.monotonic``; no round begins that would end later.
         title: title of the progress.

@@ -19,7 +19,7 @@ class Requests:
         offsets: offset of each request, bytes, in order.
         transfer: bytes of each.
         path: the file.
-        lap: called after every ``lap_requests`` requests.
+        lap: function that is called after every ``lap_requests`` requests.
         lap_requests: number of requests that hold a batch.
     """
 
@@ -71,7 +71,7 @@ def reading(
         offsets: offset of each request, bytes, in order.
         transfer: bytes of a request.
         path: the file.
-        direct: O_DIRECT, past the page cache.
+        direct: whether to read past the page cache (O_DIRECT).
         depth: requests in flight, each by a thread.
         lap, lap_requests: function that is called after every ``lap_requests`` requests.
 

@@ -42,9 +42,9 @@ class Order:
         workload, trial: records that are read, and the contestant that reads them.
         keys: a file with the key of each record, one per line in hexadecimal, for readers that
             look records up by key; "" for accesses in order.
-        warm: leave the page cache as it is.
+        warm: whether the page cache is left as it is.
         verify: hash what is read instead of timing it.
-        consume: look at every byte, by adding up checksums.
+        consume: whether every byte is looked at, by adding up checksums.
         command: command line of fio or ior; empty for the others.
         summary: the file in which ior leaves its JSON.
         drop: further files that a cold run finds out of the page cache (the sidecar).
@@ -346,7 +346,7 @@ def merge(samples: list[measure.Sample], device: Device, served: Device) -> meas
     """Return one sample of many ranks': the slowest one's time, everyone's work.
 
     Args:
-        samples: one of each rank.
+        samples: Sample of each rank.
         device, served: the block device's counters before and after; None: it has none.
     """
     if device and served:

@@ -95,7 +95,7 @@ def read_values(
 
     Args:
         path: the file.
-        changed: takes them.
+        changed: function that takes the values.
         without: keys that are left out: a data set that was given says these.
 
     Raises:

@@ -91,7 +91,7 @@ def tell(
         runs: runs to print, at least one.
         target: a file for JSON, "-" for standard output, None for none.
         title: title of the tables.
-        table_of: draws outcomes.
+        table_of: function that draws outcomes.
         reasons_of: function from outcomes to the reason why each cannot be, or None, by its name.
         as_json: outcomes as an object.
     """

@@ -63,7 +63,7 @@ class Clues:
     While there is hope for a history extents are held back: with one no table is made.
 
     Args:
-        keys: follows all keys.
+        keys: KeyFinder, which follows all keys.
         order: order of the keys, where the caller gave it.
         hopeful: a history is wanted.
         many: keys may have many values.

@@ -72,7 +72,7 @@ class ConvertReport:
 
     Attributes:
         data, sidecar: the two files.
-        databases: names, None being the main database.
+        databases: names of the databases, None being the main one.
         records, record_bytes: number of records in all of them, and their size.
         runs: stretches of records that one jump describes.
         replayed: databases whose records are found by replaying how they were made.
@@ -81,7 +81,7 @@ class ConvertReport:
         bytes_read, requests: size and number of the engine's reads.
         sidecar_bytes: size of the provenance file.
         attempts: number of attempts; above 1 when the database was committed to meanwhile.
-        seconds: taken.
+        seconds: duration of the conversion.
     """
 
     data: Path | str
@@ -131,9 +131,9 @@ def convert(
         path: the environment's folder or file.
         output: a file, or a folder: one that is there, or ends in "/", and is made; None: as
             ``provenance.sidecar_file`` says.
-        databases: names, None in the list being the main database; "all"; or None: the main
-            database, or all named ones when it holds nothing else.
-        overwrite: replace an existing provenance file.
+        databases: names of the databases, None in the list being the main one; "all"; or None: the
+            main one, or all named ones when it holds nothing else.
+        overwrite: whether to replace an existing provenance file.
         form: "replay": how the database was made; "runs": stretches of pages; "leaves": the leaf
             pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
             is exact, where leaves have to save a block of the storage (4 KiB).
@@ -143,7 +143,7 @@ def convert(
             that the keys tell by themselves.
         subdir: argument of ``provenance.find_data``.
         engine, depth: engine that reads pages, and its requests in flight.
-        progress: called with (done, in all, stage); "walk" counts pages, "compare" records.
+        progress: function of (done, in all, stage); "walk" counts pages, "compare" records.
 
     Raises:
         IncompatibleError: ``form`` cannot say where the records of a database lie; ``order`` is

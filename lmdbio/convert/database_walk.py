@@ -39,7 +39,7 @@ class DatabaseWalk:
         draft: Draft of the provenance file.
         form: argument of ``convert``.
         given: the order of the records, as far as it is known.
-        progress: called with (pages done, in all, "walk").
+        progress: function of (pages done, in all, "walk").
 
     Attributes:
         writer: writer of the draft.

@@ -232,7 +232,7 @@ class CollectingEnvironment:
     or copied.
 
     Args:
-        environment: py-lmdb's.
+        environment: environment of py-lmdb.
         data: path of its data file.
         output: place of the provenance file; None: the usual places.
     """

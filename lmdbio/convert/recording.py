@@ -61,7 +61,7 @@ class Recording:
     """Puts into the databases of one environment.
 
     Args:
-        environment: py-lmdb's.
+        environment: environment of py-lmdb.
         before: the keys that are there, of each database, as they were put.
         txnid: the transaction that put the last of them.
         name_end: end of a database's name where the main one has it as a key.

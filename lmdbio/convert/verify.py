@@ -62,7 +62,7 @@ class VerifyReport:
     Attributes:
         data: the data file, for people.
         sidecar: the provenance file, likewise; None: there is none.
-        databases: names walked, None being the main database.
+        databases: names of the databases walked, None being the main one.
         duplicates: names of those databases whose keys may have many values.
         records, record_bytes: number of records in all of them, and their size.
         tree_pages, overflow_pages: pages of all trees, the free list's included.
@@ -70,7 +70,7 @@ class VerifyReport:
         sidecar_records: records compared with the provenance file.
         sidecar_keys: keys compared with those that it computes.
         bytes_read, requests: size and number of the engine's reads.
-        seconds: taken.
+        seconds: duration of the walk and its checks.
     """
 
     data: Path | str
@@ -110,7 +110,7 @@ def verify(
     Args:
         provenance: a provenance file that must be there; None: the one at its usual places,
             if any (``provenance.find_sidecar``).
-        progress: called with (tree pages done, in all, "walk").
+        progress: function of (tree pages done, in all, "walk").
 
     Raises:
         CorruptedError, ShortReadError, InvalidError, VersionMismatchError: the database.

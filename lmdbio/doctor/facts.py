@@ -186,8 +186,8 @@ class TransformFacts:
     Attributes:
         name: name that the user gave it; "": none was named.
         seconds: time of a call by one thread; None: there are no records.
-        gain: calls a second by two threads at the same time, as a multiple of those by one; None:
-            there is one processor.
+        gain: ratio of calls a second by two threads at the same time to those by one; None: there
+            is one processor.
         free_gain: the same of a function that is known to let go of Python's lock.
         error: exception that it raised, in words; "": none.
     """

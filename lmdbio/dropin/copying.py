@@ -22,7 +22,7 @@ def copy_by_lmdb(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, comp
 
     Args:
         file: DataFile to copy.
-        call: copies py-lmdb's environment, and its transaction or None.
+        call: function that copies py-lmdb's environment, and its transaction or None.
         txn: transaction of ours, whose state is copied; None: the newest.
         compact: argument of ``Environment.copy``, as its caller gave it.
 

@@ -106,8 +106,8 @@ class DataFile(_Counted):
         subdir: whether ``path`` is a folder.
         why_readonly: reason why a program that says nothing of it may not write; "": it says so.
         lock: LockFile of the file, with reader slots.
-        engine: reads pages and values; None: closed.
-        direct_path: reads past the page cache; None: no iteration has asked for it, or closed.
+        engine: Engine that reads pages and values; None: closed.
+        direct_path: DirectPath past the page cache; None: no iteration asked for it, or closed.
         version, page_size: version of the data format, 1 or 3, and size of a page, bytes.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: bytes of a block that an iteration reads ahead.
@@ -394,7 +394,7 @@ def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
     Args:
         path: path of the environment, for people.
         data: path of its data file.
-        error: met while it was opened, or its meta pages were read.
+        error: error that was met while it was opened, or its meta pages were read.
     """
     if isinstance(error, OSError):
         return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)

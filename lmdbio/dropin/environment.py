@@ -81,7 +81,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         path: folder, or file with ``subdir=False``; or the URL of a file, which takes no lock.
         map_size: bytes; only shown by ``info()``.
         readonly: whether nothing is written; None: False, or True with ``LMDBIO_READONLY=1``.
-        lock: hold reader slots.
+        lock: whether to hold reader slots.
         engine: engine that reads: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto":
             chosen (``lmdbio.machine.choice``), long iterations past the page cache while that is
             as good (``lmdbio.reading.direct_path``).

@@ -80,7 +80,7 @@ def note(path: str | bytes, environment: Any, keywords: LmdbKeywords) -> None:
 
     Args:
         path: path as the program gave it.
-        environment: py-lmdb's.
+        environment: environment of py-lmdb.
         keywords: keywords that it was opened with.
     """
     if path not in _noted and len(_noted) < PATHS_MAX:

@@ -21,7 +21,7 @@ class CardMaker:
 
     Args:
         side: largest side of a picture, pixels.
-        pillow: shrink image files by Pillow.
+        pillow: whether image files are shrunk by Pillow.
         plain_bytes_max: limit on image files, bytes in all, that are taken as they are without
             Pillow.
         value_bytes_max: values above this are not read for a picture.
@@ -44,8 +44,8 @@ class CardMaker:
         Args:
             key: key as text.
             kind, glimpse: Kind and Glimpse of its value.
-            read: gives all of the value; called where the glimpse is a part, and a picture may
-                come of it.
+            read: function that gives all of the value; called where the glimpse is a part, and a
+                picture may come of it.
         """
         inner = kind.inner.detail if kind.inner is not None else ""
         detail = ", ".join(filter(None, (kind.detail, inner)))

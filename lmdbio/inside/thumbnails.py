@@ -68,7 +68,7 @@ def thumbnail(
         value: value, all of it.
         kind: Kind of the value.
         side: largest side of the picture, pixels.
-        pillow: shrink image files by Pillow.
+        pillow: whether image files are shrunk by Pillow.
         plain_bytes_max: largest size of an image file that is taken as it is, without Pillow.
     """
     inner = _image_file(value, kind)

@@ -67,7 +67,7 @@ class CursorWalk(OpenDatabase):
 
         Args:
             indices: indices of the records, below ``count``, in the order of the walk.
-            alive: called now and then; may raise to give up.
+            alive: function that is called now and then; may raise to give up.
 
         Raises:
             CorruptedError, OSError, ShortReadError: a page is damaged or cannot be read.
@@ -281,7 +281,7 @@ class Relay:
 
         Args:
             block: number of the block that this root reads next.
-            alive: called now and then; may raise to give up.
+            alive: function that is called now and then; may raise to give up.
 
         Returns:
             Which team the cursor goes on to; None: it stays, or is not here.

@@ -48,9 +48,9 @@ def join_indexes(
 
     Args:
         paths: paths of the data files.
-        open_index: opens one of them.
+        open_index: function that opens one of them.
         db: a named database that each has, None for the main one.
-        beside: names the provenance file that is opened with each.
+        beside: function that names the provenance file which is opened with each.
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
@@ -181,7 +181,7 @@ class JoinedKeys:
 
     Args:
         file_set: states of the files, with the number of records of each.
-        open_index: opens one.
+        open_index: function that opens one.
         columns: records of a sample.
     """
 

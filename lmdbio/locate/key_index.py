@@ -70,7 +70,7 @@ class Groups(Ranges):
     """Where keys may have many.
 
     Args:
-        each: gives how many each has, uint64; called once, unless threads meet.
+        each: function that gives the count of each, uint64; called once, unless threads meet.
     """
 
     def __init__(self, each: Callable[[], npt.NDArray[np.uint64]]) -> None:
@@ -138,10 +138,10 @@ class KeyIndex:
         engine: Engine of the data file, one that reads at any offset; it stays open.
         meta, db: the state, and the database in it.
         pattern: pattern of its keys; None: they follow no pattern.
-        leaves: gives the leaves, with their keys counted (dtype ``LEAF``), in key order; called
-            once at most, unless threads meet.
+        leaves: function that gives the leaves, with their keys counted (dtype ``LEAF``), in key
+            order; called once at most, unless threads meet.
         groups: the records of each key; None: each has one.
-        guard: raises when what was read may be of another state.
+        guard: function that raises when what was read may be of another state.
         pages: Pages of the tree, to share; None: it makes its own.
     """
 

@@ -304,7 +304,7 @@ class _Refused(NamedTuple):
 
     Attributes:
         reason: a sentence.
-        is_usual: there is none, which most databases have not, and nobody named one.
+        is_usual: whether there is none, which most databases have not, and nobody named one.
     """
 
     reason: str

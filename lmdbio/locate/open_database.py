@@ -195,7 +195,7 @@ class OpenFile(NamedTuple):
     """A file whose pages can be read, its state, and one database of it.
 
     Attributes:
-        pages: reads the file; the caller closes it.
+        pages: Engine of the file; the caller closes it.
         meta: the newest state.
         database: record of the database in this state.
     """
@@ -271,7 +271,7 @@ def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
 
     Args:
         path: path of the file, for the message.
-        make: opens it, leaves nothing open where it fails, and raises ``MovedError`` then.
+        make: opener that leaves nothing open where it fails, and raises ``MovedError`` then.
         told: the message, of how often.
 
     Raises:

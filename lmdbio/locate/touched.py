@@ -36,7 +36,7 @@ def touching(
 
     Args:
         paths: paths of the files.
-        beside: names a file that is opened with each.
+        beside: function that names a file which is opened with each.
 
     Yields:
         A function to call when the next file has been opened.

@@ -28,7 +28,7 @@ class WalkedTree(NamedTuple):
     Attributes:
         extents, leaves: extents and leaves in key order, dtype ``EXTENT`` and ``LEAF``.
         each: items of each key, uint64; empty without duplicates.
-        keys: their pattern; None: they follow none, or were not followed.
+        keys: pattern of the keys; None: they follow none, or were not followed.
     """
 
     extents: _core.Extents
@@ -53,7 +53,7 @@ def walk_tree(
     Args:
         pages: Engine of the data file.
         meta, db: the state, and the database in it.
-        keys: follow the keys, too, which takes as long as the rest.
+        keys: whether to follow the keys, too, which takes as long as the rest.
 
     Raises:
         OSError, Error: the tree cannot be read.

@@ -360,7 +360,7 @@ def unpack_numbers(raw: bytes, count: int, where: str) -> npt.NDArray[np.uint64]
     """Undo ``pack_numbers``.
 
     Args:
-        where: names the block in an error.
+        where: name of the block, for errors.
 
     Raises:
         ProvenanceError: these bytes do not hold ``count`` numbers.

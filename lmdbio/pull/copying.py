@@ -62,7 +62,7 @@ class PullReport:
         bytes: size of the file.
         resumed_bytes: part of ``bytes`` that was there already from a run before.
         records: number of records that were found sound.
-        seconds: taken.
+        seconds: duration of the copy.
     """
 
     source: str
@@ -89,8 +89,8 @@ def pull(
     Args:
         url: URL of the data file, or of its folder, with "/" at its end.
         target: a file; or a folder, which is there or ends in "/", for ``data.mdb``.
-        overwrite: take the place of a file that is there.
-        progress: called with (done, in all, stage): "copy" counts bytes, "verify" pages.
+        overwrite: whether to take the place of a file that is there.
+        progress: function of (done, in all, stage): "copy" counts bytes, "verify" pages.
 
     Raises:
         FileExistsError: the target is there, and ``overwrite`` is False.

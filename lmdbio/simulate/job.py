@@ -78,7 +78,7 @@ def run(
         scenario: Scenario that is simulated.
         policies: policies, each of which runs by itself.
         semantics: Semantics of the papers.
-        progress: called with (iterations done, iterations, policy) while one runs.
+        progress: function of (iterations done, iterations, policy), called while one runs.
 
     Raises:
         ValueError: the scenario cannot be simulated (``Scenario.check``).

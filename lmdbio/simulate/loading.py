@@ -77,7 +77,7 @@ class Loading:
 
     Attributes:
         samples: number of samples of the data set (D).
-        learners: p.
+        learners: number of learners (p).
         training_rate: samples per second that a learner trains with (V).
         file_rate: samples per second of the file system, for all (R).
         preprocessing_rate: samples per second that a learner makes ready (U).

@@ -44,7 +44,7 @@ class ModeOutcome:
         bytes: size of what all nodes ask the store for.
         requests: number of requests in which they ask for it.
         roots: number of roots on all nodes.
-        block_iterations: k.
+        block_iterations: number of iterations in a block (k).
         tokens: roots that read at a time; 0: whoever can, reads.
         seek_seconds: part of ``seconds`` in which records are found, before they are read.
         walked_bytes: size of what all readers walk over to seek, bytes, counted for each of them.
@@ -81,7 +81,7 @@ def run_modes(
         workload: Workload of the job: what is read, and by whom.
         modes: modes or their names.
         store: Store that the records lie in.
-        progress: called with (blocks done, blocks, mode) while one runs.
+        progress: function of (blocks done, blocks, mode), called while one runs.
 
     Raises:
         ValueError: no mode has such a name.

@@ -109,8 +109,8 @@ class Semantics:
         all_are_clients: whether all threads are clients of the file system, at any moment; else
             those whose latest known read began then or later.
         locality_tier: tier where locality-aware loading holds records: "memory" or "disk".
-        shared: nothing that nodes and threads share gives more than it has; else each thread has
-            a client's whole share of the file system.
+        shared: whether nothing that nodes and threads share gives more than it has; else each
+            thread has a client's whole share of the file system.
         checks: whether all that is shared is held, with ``shared``, against what it has at each
             event; this is slow.
     """

@@ -91,9 +91,9 @@ class Servers:
         """Ask for a read at the time of the present event.
 
         Args:
-            now: no earlier than any read before.
+            now: time of the event, seconds, no earlier than any read before.
             read: offset and length, bytes; at least one byte.
-            then: called when it is answered.
+            then: function that is called when it is answered.
             link: number of the link of the node that asks.
             path: path of the file.
         """
@@ -144,8 +144,8 @@ class Servers:
         """Ask for reads one after the other, as many in flight as ``depth`` says.
 
         Args:
-            then: called when all are answered.
-            asked: called when the last one has been asked for.
+            then: function that is called when all are answered.
+            asked: function that is called when the last one has been asked for.
         """
         waiting, flying = iter(reads), 0
         following = next(waiting, None)

@@ -157,7 +157,7 @@ class RecordOffsets:
     """Where a workload's records lie in the file.
 
     Args:
-        workload: says how many and how large they are.
+        workload: Workload, which says how many and how large they are.
 
     Attributes:
         total: bytes that all records take up.

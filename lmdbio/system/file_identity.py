@@ -92,7 +92,7 @@ class FileIdentity:
         """Return the identity of a file on a server, which all machines see alike.
 
         Args:
-            validator: stands for its state, such as an ETag; "": nothing does, so that it is taken
+            validator: token of its state, such as an ETag; "": there is none, so that it is taken
                 for one that was seen before by this process alone.
             size: bytes.
         """

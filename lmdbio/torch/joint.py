@@ -87,8 +87,8 @@ class JointBatches:
 
     Args:
         path: path of the data set.
-        open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
-        decode: makes the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
+        open_reader: maker of a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
+        decode: maker of the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
         shuffle, drop_last, even: arguments of ``EpochCursor``.
         seed: seed of the first Reader.
         left_out: function that returns how many samples were left out.
@@ -221,7 +221,7 @@ class _Sequence:
     Args:
         reader: Reader that began with ``Steps``; closed at the end.
         seed: seed of its orders.
-        decode: makes its ``DecodedBatches``.
+        decode: maker of its ``DecodedBatches``.
 
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.

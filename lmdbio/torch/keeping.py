@@ -104,7 +104,7 @@ def keep_part(
     """Have a process keep its part of a data set.
 
     Args:
-        records: just opened.
+        records: records that were just opened.
         cache: result of ``as_cache``.
         assignment: "strided" or "local".
         rank: number of this process, and the number of processes.

@@ -54,7 +54,7 @@ def _workers(
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_light: nothing is made of values.
+        is_light: whether nothing is made of values.
         is_whole: whole batches are made, which need no processes.
 
     Raises:

@@ -35,7 +35,7 @@ class OwnBatches:
         dataset: data set whose samples they are; closed at the end.
         collate: function from a list of samples to a batch.
         whole: maker of whole batches; None: they are made of samples.
-        workers: chooses who makes them.
+        workers: Workers, which choose who makes them.
         worker_init_fn: argument of ``Loader``.
         threads: threads that make them, or that ask processes; their owner ends them.
         ahead: number of batches that wait to be asked for.

@@ -83,8 +83,8 @@ class Prefetcher:
         job: function from each number, from 0 on, to a result.
         count: number of results; None: there is no end.
         ahead: results that wait for the caller, beside a job for each thread.
-        workers: chooses how many threads run jobs, or that the caller runs them itself; None: all
-            threads do.
+        workers: Workers, which choose how many threads run jobs, or that the caller runs them
+            itself; None: all threads do.
         processes: processes that run jobs where ``workers`` says so; None: there are none.
         wanted: flag that jobs look at to give up; None: they do not.
 

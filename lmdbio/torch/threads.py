@@ -46,7 +46,7 @@ class Task:
     """A job that one thread runs, and its result, which another waits for.
 
     Args:
-        job: returns the result.
+        job: function that returns the result.
 
     Attributes:
         runs_here: whether the thread that waits for it runs it, for there are no others.

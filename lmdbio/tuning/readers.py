@@ -53,7 +53,7 @@ def measure_readers(
         path: the environment's folder, or its file; may differ between nodes.
         comm: an mpi4py intracommunicator.
         seconds: time for all runs together.
-        progress: called with (runs done, runs, name).
+        progress: function of (runs done, runs, name).
 
     Returns:
         Two samples, in order and at random, for each number of readers; none where all ranks are

@@ -193,7 +193,7 @@ def run_seconds(nodes: Sequence[Sequence[int]], parts: Sequence[RankRun]) -> flo
     """Return how long a run took: on the slowest node, whose ranks share a clock. Pure.
 
     Args:
-        nodes: their ranks.
+        nodes: ranks of each node.
         parts: part of each rank, by rank.
     """
     spans = []
@@ -227,7 +227,7 @@ def measure(
         seconds: time for all runs of an assignment together, as the first rank says.
         overrides: depth, and sizes of requests and gaps, of the Readers; the first rank's count.
             How long a turn lasts depends on them, for it ends when the last request has begun.
-        progress: called with (runs done, runs, name of the next).
+        progress: function of (runs done, runs, name of the next).
 
     Returns:
         The figures, or why there are none; the first rank's text is for people.

@@ -136,7 +136,7 @@ def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
     """Return the trials for a file of this size, most telling first. Pure.
 
     Args:
-        direct: O_DIRECT is possible; else all goes through the page cache.
+        direct: whether O_DIRECT is possible; else all goes through the page cache.
     """
     kind: Kind = "direct" if direct else "pread"
     medium, large = 128 << 10, 1 << 20
@@ -175,7 +175,7 @@ def measure(
     Args:
         path: the environment's folder, or its file.
         seconds: time for all trials together.
-        progress: called with (trials done, trials, name of the next).
+        progress: function of (trials done, trials, name of the next).
 
     Raises:
         ValueError: the file is too small to tell anything, or ``seconds`` is not positive.
@@ -203,7 +203,7 @@ def measure_folder(
     Args:
         folder: folder for the file, which has ``FOLDER_BYTES``, or a quarter of what is free.
         seconds: time for all trials together; making the file takes its own time.
-        progress: called with (trials done, trials, name of the next).
+        progress: function of (trials done, trials, name of the next).
 
     Raises:
         ValueError: there is no room for a file that would tell anything.
