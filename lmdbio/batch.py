@@ -41,8 +41,8 @@ class Batch:
     memoryview (format "B") of record i; iterating gives them all.
 
     Args:
-        exporter: what all views are made from: a buffer of bytes that can be weakly
-            referenced (``_core.lend``), or None when there are no bytes.
+        exporter: buffer of bytes that all views are made from, and that can be weakly referenced
+            (``_core.lend``), or None when there are no bytes.
         indices: record indices, uint64, shape (n,).
         offsets: first byte of each record in the exporter, uint64, shape (n,).
         lengths: bytes of each record, uint64, shape (n,).
@@ -81,8 +81,8 @@ class Batch:
 
         Args:
             address, size: the memory, bytes.
-            indices, offsets, lengths: as for the class; offsets count from ``address``. The
-                batch's from now on.
+            indices, offsets, lengths: arguments of the class; offsets count from ``address``. The
+                batch owns them from now on.
             keep: owner of the memory; lives as long as the batch or a view of it.
         """
         exporter = _core.lend(address, size, keep) if size else None
@@ -105,7 +105,7 @@ class Batch:
         """A batch over memory that will be filled again. Arguments as for ``over``.
 
         Args:
-            indices: returns them, when somebody asks: few do, and to shuffle takes time.
+            indices: function that returns them when they are asked for: to shuffle takes time.
         """
         exporter = _core.lend(address, size, keep) if size else None
         return cls._of(exporter, indices, offsets, lengths)
@@ -236,8 +236,8 @@ class Batch:
         """The same field of every record, as one read-only array.
 
         Args:
-            dtype: of the elements; no Python objects.
-            shape: of one record's field; () for a single element.
+            dtype: type of the elements; no Python objects.
+            shape: shape of one record's field; () for a single element.
             offset: bytes from the start of each record to the field.
 
         Returns:

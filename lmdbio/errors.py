@@ -73,9 +73,9 @@ class MissingExtraError(ModuleNotFoundError):
 
     Args:
         what: the part of lmdbio.
-        package: as people call it.
-        module: that cannot be imported.
-        extra: of lmdbio, which brings it.
+        package: name of the package, as people call it.
+        module: name of the module that cannot be imported.
+        extra: extra of lmdbio that brings it.
     """
 
     def __init__(self, what: str, package: str, module: str, extra: str) -> None:
@@ -174,7 +174,7 @@ def cut_error(path: str, size: int, needed: int | ShortReadError) -> ShortReadEr
     """Return the error for a file that ends before its records do.
 
     Args:
-        path: of the data file.
+        path: path of the data file.
         size: bytes that it has.
         needed: bytes that its records need; or why not even its trees can be read.
     """
@@ -219,7 +219,7 @@ def lmdb_error(what: str, code: int = 0) -> Error:
 
     Args:
         what: the call that failed; without a code, the whole message.
-        code: LMDB's or errno's.
+        code: error code of LMDB or errno.
 
     Returns:
         An instance of the code's class, with py-lmdb's attributes ``what``, ``code``, ``reason``.

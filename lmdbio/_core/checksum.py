@@ -28,10 +28,10 @@ def sum_pages(seed: int, address: int, first: int, count: int) -> U32:
     """Returns the sums of pages in memory, uint32, shape (count,); none of them is 0.
 
     Args:
-        seed: of the file's state.
-        address: of the first page; the caller owns it.
+        seed: seed of the sums, which stands for the file's state.
+        address: address of the first page; the caller owns the memory.
         first: number of the first page in the file.
-        count: pages.
+        count: number of pages.
     """
     sums = np.empty(count, np.uint32)
     memory = ffi.cast("uint8_t *", address)
@@ -45,11 +45,11 @@ def compare_sums(
     """Compares the pages under extents with their sums.
 
     Args:
-        seed: of the file's state.
-        extents: in the file, dtype ``EXTENT``, shape (n,).
-        slices: where each begins, from ``address`` on; its pages lie there whole. The caller owns
-            the memory.
-        sums: of pages from number ``first`` on; 0: there is none.
+        seed: seed of the sums, which stands for the file's state.
+        extents: extents in the file, dtype ``EXTENT``, shape (n,).
+        slices: offset of each extent's first byte from ``address``, bytes; its pages lie there
+            whole. The caller owns the memory.
+        sums: sums of the pages from number ``first`` on; 0: the page has none.
 
     Returns:
         Which extents have a page that differs, or has no sum: bool, shape (n,); how many pages

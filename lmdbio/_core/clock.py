@@ -74,8 +74,8 @@ def run_clock(
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
-        arrays: its other fields, C-contiguous; what they point to must be in range.
-        progress: called with (iterations done, iterations) about ten times a second.
+        arrays: the other fields, C-contiguous; numbers that index others must be in range.
+        progress: function of (iterations done, iterations), called about ten times a second.
 
     Returns:
         When each iteration ends for all nodes, shape (iterations,); reads by epoch and source,

@@ -37,8 +37,8 @@ class Copier:
 
         Args:
             loaded: the rows are among these records.
-            rows: of the block, shape (n,).
-            records, laid: of all rows of the block.
+            rows: rows of the block that are copied, shape (n,).
+            records, laid: record numbers and places of all rows of the block.
             data: address of the slot's data. The caller owns it, and the records' memory, until
                 the copy is over.
 

@@ -69,8 +69,8 @@ class Pages:
     """The pages of one snapshot, cached (csrc/pages.h).
 
     Args:
-        engine: kept alive.
-        layout: of the file.
+        engine: Engine of the file; it stays open.
+        layout: Layout of the file.
         cache_bytes: bound of the cache.
     """
 
@@ -127,8 +127,7 @@ class Snapshot:
     """Vouches for what is read of the pages of one snapshot (csrc/pages.h).
 
     Args:
-        pages: of the snapshot.
-        meta: of the snapshot.
+        pages, meta: page cache and meta page of the snapshot.
         held: a reader slot keeps its pages from being overwritten.
     """
 
@@ -157,7 +156,7 @@ class Snapshot:
         """Makes sure that what was read up to now belongs to the snapshot.
 
         Args:
-            doubt: something was read that the engine has not counted.
+            doubt: whether something was read that the engine has not counted.
 
         Raises:
             MovedError: a writer may have overwritten it.
@@ -326,8 +325,8 @@ class Failed:
     """Raises the exception of a failed search.
 
     Args:
-        snapshot: asked first where pages are at odds with the format: they may be another's.
-        status: names the file, for messages.
+        snapshot: Snapshot, asked first where pages seem damaged: they may be another's.
+        status: Status that names the file, for messages.
         call: LMDB's name for the search, for messages.
     """
 
@@ -353,9 +352,9 @@ def fetcher(
     """A call that is quick while nothing waits: of (offset, length), the bytes there.
 
     Args:
-        engine: reads, and stays open as long as the call is kept.
-        snapshot: asked after each read.
-        verify: what then makes sure, and raises, where that cannot say.
+        engine: Engine of the file; it stays open as long as the call is kept.
+        snapshot: Snapshot, asked after each read.
+        verify: function that makes sure, and raises, where the snapshot cannot say.
 
     Returns:
         None for an engine that does not take any offset.
@@ -385,12 +384,12 @@ def finder(
     """A search by key in one call that is quick while nothing waits, as ``Transaction.get``.
 
     Args:
-        cursor: moved, and kept open; positions (``Stands``) in its database come from it.
-        snapshot: asked after each read.
-        as_key: makes bytes of a key that is none, or raises.
+        cursor: Cursor to move, kept open; positions (``Stands``) in its database come from it.
+        snapshot: Snapshot, asked after each read.
+        as_key: function that makes bytes of a key that is none, or raises.
         buffers: keys and values are read-only memoryviews.
-        mapping: of the engine (``Engine.mapping``): such views of large values are slices of
-            it. None: they all own their bytes.
+        mapping: mapping of the engine (``Engine.mapping``), of which such views of large values
+            are slices. None: each owns its bytes.
 
     Returns:
         Of (key, default): the first value of the key, or the default.

@@ -15,7 +15,7 @@ class Descriptor:
     """A file that ``os.open`` has opened; it is closed when nothing refers to this any more.
 
     Args:
-        path, flags, mode: as of ``os.open``; no process that is started inherits it.
+        path, flags, mode: arguments of ``os.open``; no child process inherits the descriptor.
 
     Raises:
         OSError: it cannot be opened.

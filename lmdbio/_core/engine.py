@@ -35,7 +35,7 @@ class Ticket:
     before the engine.
 
     Args:
-        engine: reads.
+        engine: Engine that reads.
         keep: the owner of the memory that is filled. It must not refer to the ticket.
     """
 
@@ -67,7 +67,7 @@ class Ticket:
         """True when no request is left to begin, though some may be under way.
 
         Args:
-            timeout_ms: to wait at most.
+            timeout_ms: longest wait, milliseconds.
             older: another ticket of the engine; when it ends, this waits no longer.
         """
         before = ffi.NULL if older is None else older.out[0]
@@ -118,7 +118,7 @@ class Engine(Opened):
         opened: another name of the file, by which it is opened; errors name ``path``.
 
     Attributes:
-        path: as it was given.
+        path: name of the file, as the caller gave it.
 
     Raises:
         IncompatibleError: the file system or the kernel forbids this kind.
@@ -145,7 +145,7 @@ class Engine(Opened):
         """Own the engine that ``opens(cell, error)`` of C's opens.
 
         Args:
-            keep: what must be there as long as it is open.
+            keep: object that the engine needs as long as it is open.
         """
         cell, status = cell_of("lio_engine", "engine_close", keep), self.told()
         status.check(opens(cell, status.error))
@@ -173,7 +173,7 @@ class Engine(Opened):
         """An engine for a file that lies elsewhere.
 
         Args:
-            file: lives as long as all engines that ``again`` opens; or what these share.
+            file: file that lives as long as all engines of ``again``; or what these share.
             depth: requests in flight, 1..256.
         """
         from lmdbio._core.remote import Remote
@@ -259,7 +259,8 @@ class Engine(Opened):
         where that cannot be.
 
         Args:
-            bytes_max: of the mapping that are touched; they count as memory of the process.
+            bytes_max: largest part of the mapping that is touched, bytes; it counts as the
+                process's.
         """
         refusal = lib.lio_engine_map_cached(self.pointer, bytes_max)
         if refusal:
@@ -302,7 +303,7 @@ class Engine(Opened):
         """Starts reads (an array of dtype ``READ``).
 
         Args:
-            reads: their memory must outlive the ticket.
+            reads: requests whose memory outlives the ticket.
             keep: the owner of that memory; the ticket holds it.
         """
         import numpy as np

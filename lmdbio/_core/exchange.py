@@ -62,8 +62,8 @@ class MpiLibrary:
         functions: addresses of MPI_Isend, MPI_Improbe, MPI_Imrecv, MPI_Mrecv, MPI_Testsome and
             MPI_Get_count.
         byte: the handle of MPI_BYTE, as an integer of its bytes.
-        handle_bytes, status_bytes: of a handle, and of an MPI_Status.
-        source_offset: of MPI_SOURCE in an MPI_Status.
+        handle_bytes, status_bytes: sizes of a handle and of an MPI_Status, bytes.
+        source_offset: offset of MPI_SOURCE in an MPI_Status, bytes.
         any_source, undefined: MPI's constants.
     """
 
@@ -94,8 +94,8 @@ def probe_mpi(mpi: MpiLibrary, communicator: int) -> None:
     """Send messages to this process itself, as an exchange sends them, and compare them.
 
     Args:
-        mpi: calls go to it.
-        communicator: of this process alone, with no other message under way.
+        mpi: MPI library that is called.
+        communicator: handle for this process alone, with no other message in flight.
 
     Raises:
         Error: they do not come, or differ.
@@ -108,12 +108,12 @@ class Exchange:
     """The thread that sends and receives rows for one root. Threads may share it.
 
     Args:
-        mpi: calls go to it.
+        mpi: MPI library that is called.
         communicator: the bytes of its handle, as an integer.
-        ranks: of the roots in it, ascending.
+        ranks: ranks of its roots, ascending.
         own: index of this root among them.
-        tags: of what roots tell each other, and of rows; no other message has one of them.
-        messages_max: that are packed at a time, of ``MESSAGE_BYTES`` each.
+        tags: tags of the messages between roots and of the rows; no other message has one of them.
+        messages_max: number of messages that are packed at a time, ``MESSAGE_BYTES`` each.
 
     Raises:
         MemoryError, OSError: the thread cannot be started.
@@ -155,7 +155,7 @@ class Exchange:
         """Hand over rows that other roots will ask for.
 
         Args:
-            parts: of dtype ``SERVING``; of each root in the order of its blocks.
+            parts: rows for each root in the order of its blocks, dtype ``SERVING``.
             loaded: the rows are among these records. The caller owns their memory until
                 ``Shipment.left`` is 0, or ``stop``.
             order: places of the rows among them, shape (n,).
@@ -180,9 +180,9 @@ class Exchange:
         """Ask for rows of a block.
 
         Args:
-            block: blocks ascend.
-            rooms: of dtype ``ASKING``; several of one root are filled in their order. The caller
-                owns them until they have arrived, or ``Arrival.close`` returns True.
+            block: number of the block; numbers ascend.
+            rooms: destinations, dtype ``ASKING``; those of one root are filled in order. The
+                caller owns them until the rows have arrived, or ``Arrival.close`` returns True.
         """
         cell = cell_of("lio_arrival", "arrival_drop", self.pointer)
         code = lib.lio_exchange_ask(

@@ -16,11 +16,11 @@ class Packed(NamedTuple):
     """Records placed one after another.
 
     Attributes:
-        extents: of the file, dtype ``EXTENT``, C-contiguous.
-        lengths: uint64, bytes of each.
-        offsets: uint64, where each begins.
+        extents: extents in the file, dtype ``EXTENT``, C-contiguous.
+        lengths: length of each record, bytes, uint64.
+        offsets: offset of each record in the memory, bytes, uint64.
         size: the sum of the lengths, bytes.
-        room: what they need, bytes.
+        room: size of the memory that they need, bytes.
     """
 
     extents: Extents
@@ -59,7 +59,7 @@ def take_extents(table: Extents, indices: U64, path: str) -> Extents:
 
     Args:
         indices: uint64, shape (n,).
-        path: of the file, for the error.
+        path: name of the file, for the error.
 
     Raises:
         IndexError: one is not below the table's length.
@@ -97,7 +97,7 @@ def split_rows(address: int, count: int, room: int) -> tuple[U64, U64, int, int]
     """Splits a table of extents (dtype ``EXTENT``) inside of ``room`` bytes.
 
     Args:
-        address: of ``count`` rows.
+        address: address of the table, which has ``count`` rows.
 
     Returns:
         Offsets, from the first byte of all on, and lengths, shape (count,); that first byte, and
@@ -126,7 +126,7 @@ def count_same(
 
     Args:
         memory, other: uint8, shape (n,), C-contiguous.
-        extents, others: inside of them, as many of the one as of the other, dtype ``EXTENT``.
+        extents, others: extents inside of them, as many of each, dtype ``EXTENT``.
     """
     if len(extents) != len(others):
         raise ValueError(f"{len(extents)} extents against {len(others)}")
@@ -150,8 +150,8 @@ def mark_extents(extents: Extents, mark: int = 0) -> int:
     """Goes on with a mark that two lists have in common by chance once in 2**64. Pure.
 
     Args:
-        extents: contiguous.
-        mark: of those before.
+        extents: extents, contiguous.
+        mark: mark of the extents before these.
     """
     return int(lib.lio_extents_mark(pointer_to(extents, "lio_extent *"), len(extents), mark))
 
@@ -174,9 +174,9 @@ def footprint(
     """The bytes, in whole pieces, that each extent needs beyond the one before it.
 
     Args:
-        alignment: of pieces, bytes, a power of two.
+        alignment: size of a piece, bytes, a power of two.
         last: the first byte and the end of what the one before the first needs.
-        needed: receives them, int64, shape (n,), C-contiguous.
+        needed: result: int64, shape (n,), C-contiguous.
 
     Returns:
         ``last`` for those that follow; the most that two neighbours share; the sum.
@@ -201,7 +201,7 @@ def largest_run(before: npt.NDArray[np.int64], length: int) -> int:
 
     Args:
         before: sums of all numbers before each, and of all: int64, shape (count + 1,).
-        length: above 0, below count.
+        length: count of numbers in the sum, above 0, below ``count``.
     """
     if not 0 < length < len(before) - 1:
         raise ValueError(f"a run of {length} of {len(before) - 1} numbers")
@@ -213,8 +213,8 @@ def place_extents(extents: Extents, bits: int, numbers: npt.NDArray[np.uint32], 
 
     Args:
         extents: dtype ``EXTENT``, shape (n,).
-        bits: of a grain's bytes.
-        numbers: of each of the file's grains, among those that are kept anywhere.
+        bits: binary logarithm of a grain's size in bytes.
+        numbers: number of each grain of the file among those that are cached anywhere.
         first: the number of the first one here.
     """
     extents = np.ascontiguousarray(extents, EXTENT)
@@ -236,7 +236,7 @@ def extents_beyond(extents: Extents, places: U64, limit: int) -> npt.NDArray[np.
 
     Args:
         extents: dtype ``EXTENT``, shape (n,).
-        places: where they begin there (``place_extents``).
+        places: offsets of the extents in the memory, bytes (``place_extents``).
     """
     extents = np.ascontiguousarray(extents, EXTENT)
     beyond = np.empty(len(extents) + 1, np.int64)

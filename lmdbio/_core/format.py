@@ -152,7 +152,7 @@ class Look:
     """The same as ``look``, without waiting for it.
 
     Attributes:
-        ticket: of the read of both meta pages.
+        ticket: ticket of the read of both meta pages.
     """
 
     def __init__(self, engine: Engine, meta: Meta) -> None:
@@ -215,9 +215,9 @@ def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     """Return a call that is quick: whether the meta pages are still as they were.
 
     Args:
-        engine: reads, and stays open as long as the call is kept.
-        layout: of the file.
-        raw: both meta pages, as ``meta_bytes`` gave them.
+        engine: Engine of the file; it stays open as long as the call is kept.
+        layout: Layout of the file.
+        raw: bytes of both meta pages, as ``meta_bytes`` gave them.
 
     Returns:
         A call that also says False where it would have to wait for the answer.

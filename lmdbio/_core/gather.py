@@ -13,8 +13,8 @@ class Gatherer:
     """Copies what the page cache holds of an engine's file, guarded.
 
     Args:
-        engine: reads; it stays open.
-        snapshot: asked after the copies.
+        engine: Engine of the file; it stays open.
+        snapshot: Snapshot, asked after the copies.
     """
 
     __slots__ = ("_keep",)

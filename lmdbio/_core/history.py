@@ -36,9 +36,9 @@ class History:
         commit_every: records in each transaction; the last may have less.
         key_size, length: bytes of each key and value, where they are all equal.
         split: rule of the LMDB that wrote.
-        append: put with ``MDB_APPEND``.
-        named: into a named database, the only one.
-        apart: which was made in a transaction of its own.
+        append: whether records were put with ``MDB_APPEND``.
+        named: whether the records are in a named database, the only one.
+        apart: whether a transaction of its own made the named database.
         numbered: the keys, which were put in the order of their numbers (``KeyForm.PLAIN``,
             ``count`` of them); None: put in key order.
     """
@@ -61,12 +61,12 @@ class Replayed:
     """The result of a replay.
 
     Attributes:
-        extents: of the records in key order (dtype ``EXTENT``); None where they are known to
-            differ from those expected.
+        extents: extents of the records in key order (dtype ``EXTENT``); None where they are known
+            to differ from those expected.
         right: records, as they were put, before the first that was seen not to be where it was
             expected: a value in overflow pages at once, one in a leaf when all was put.
-        txnid, last_pgno: of the meta page.
-        free_db, main_db: their records; page counts, entries and roots only.
+        txnid, last_pgno: transaction and last page of the meta page, numbers.
+        free_db, main_db: records of these databases; page counts, entries and roots only.
         db: the same of the database with the records.
     """
 
@@ -107,7 +107,7 @@ def replay(
             replay ends as soon as it differs.
         key_sizes, lengths: bytes, in key order, shape (count,), where they are not all equal.
         order: the records by their places in key order, as they were put, shape (count,);
-            None: in key order.
+            None: None: they were put in key order.
 
     Raises:
         IncompatibleError: the history is one that is not modelled.

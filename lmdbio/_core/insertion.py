@@ -18,9 +18,9 @@ def settle_keys(
     """Reduce events of a database with ``db_flags`` to those that count.
 
     Args:
-        keys: those of all events, one after the other.
-        ends: where the key of each event ends, uint64.
-        gone: 1 where it was deleted, 0 where it was put, uint8, as long.
+        keys: keys of all events, one after the other.
+        ends: offset of the end of each event's key, bytes, uint64.
+        gone: flag of each event, uint8: 1 where the key was deleted, 0 where it was put.
 
     Returns:
         Of each key that is left, in key order, the event in which it was put since it was last

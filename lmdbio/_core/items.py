@@ -17,9 +17,9 @@ class LeafItems:
     """The items of a chunk of leaves, in key order.
 
     Attributes:
-        extents: of the items on the leaves themselves (dtype ``EXTENT``).
+        extents: extents of the items on the leaves themselves (dtype ``EXTENT``).
         each: items of each key, uint64.
-        keys: which of these have theirs in a tree beside, uint64.
+        keys: indices of the keys whose items are in a tree beside, uint64.
         trees: the records of these trees.
     """
 

@@ -34,8 +34,8 @@ class JoinedEngine(Engine):
     Each is read in the state of one transaction: a read raises ``Error`` once it was overwritten.
 
     Args:
-        paths: of the files.
-        parts: where each begins and in which state it is; dtype ``PART``, in the same order.
+        paths: names of the files.
+        parts: start and state of each file, dtype ``PART``, in the same order.
         open_max: files that are open at a time, besides the first one.
         depth: requests in flight, 1..256.
 

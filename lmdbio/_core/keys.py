@@ -31,9 +31,9 @@ class KeyRun:
     """Keys that count up by one, between the same bytes.
 
     Attributes:
-        form: how numbers are written; LITERAL: there is one key, the stem.
+        form: form of the numbers; LITERAL: there is one key, the stem.
         first: the smallest number.
-        count: how many there are, 1 or more.
+        count: number of keys, 1 or more.
         width: bytes of a number; 0 where it is as short as can be (PLAIN, in the order of its
             digits), or there is none.
         stem, tail: the bytes before and after the number.
@@ -51,7 +51,7 @@ class KeyFinder:
     """Follows the keys of a walk.
 
     Args:
-        db_flags: of the database, which tell how keys are sorted.
+        db_flags: flags of the database, which tell how keys are sorted.
     """
 
     def __init__(self, db_flags: int) -> None:

@@ -34,11 +34,11 @@ class Chunk:
     """Checked pages of one level of a tree, or of several side by side, in key order.
 
     Attributes:
-        level: 0 is the root of the deepest.
-        height: above the leaves; 0: these are leaf pages.
-        pages: uint8, shape (count, page size); valid until the next step of the walk.
-        pgnos: uint64, shape (count,); likewise.
-        trees: uint32, shape (count,): which of the trees each page is of; likewise.
+        level: depth of these pages; 0 is the root of the deepest tree.
+        height: number of levels down to the leaves; 0: these are leaf pages.
+        pages: bytes of the pages, uint8, shape (count, page size); valid until the next step.
+        pgnos: number of each page, uint64, shape (count,); likewise.
+        trees: index of the tree that each page is of, uint32, shape (count,); likewise.
     """
 
     level: int
@@ -58,7 +58,7 @@ class Trees:
 
     Args:
         records: ``lio_db`` array.
-        count: of it.
+        count: length of the array.
     """
 
     def __init__(self, records: Any, count: int) -> None:
@@ -76,9 +76,9 @@ class Walk:
     """Walks trees chunk by chunk, all pages of a chunk in flight together.
 
     Args:
-        engine, meta: of the file.
+        engine, meta: Engine and meta page of the file.
         trees: a database, or several trees.
-        chunk_pages: at most so many in a chunk; 0: the default.
+        chunk_pages: largest number of pages in a chunk; 0: the default.
         beside: a walk of the same file, whose pages must not be met again.
     """
 

@@ -19,7 +19,7 @@ class Memory:
     """Memory of our own, fit for any engine (csrc/buffer.h).
 
     Attributes:
-        address: of the first byte.
+        address: address of the first byte.
         size: bytes.
     """
 
@@ -81,7 +81,7 @@ def copy_rows(
 
     Args:
         sources, targets: addresses of each row's first byte, shape (n,); the caller owns both.
-        lengths: of each row, bytes, shape (n,).
+        lengths: length of each row, bytes, shape (n,).
     """
     import numpy as np
 

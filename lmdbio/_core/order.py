@@ -22,7 +22,7 @@ class Shuffling:
         count: records, at least 1.
         chunk: records that stay together, 1 or more; the last chunk may have fewer.
         window: chunks whose records are shuffled among each other, 1 or more.
-        chunk_keys, inner_keys: of the rounds, ``LIO_ORDER_ROUNDS`` numbers each.
+        chunk_keys, inner_keys: keys of the rounds, ``LIO_ORDER_ROUNDS`` numbers each.
         keeps_inner: records stay in their order inside chunks; ``window`` has no meaning.
         keeps_chunks: chunks stay in their order too.
     """

@@ -34,11 +34,11 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
     that they fill.
 
     Args:
-        pointer: from C.
-        close: gives it back; called without the GIL where it is a function of ``lib``. To be of
-            C, or a ``partial`` of such: Ctrl-C comes between two steps of Python's, and in a
+        pointer: pointer of C's to the object.
+        close: function that gives it back; called without the GIL where it is one of ``lib``. To
+            be of C, or a ``partial`` of such: Ctrl-C comes between two steps of Python's, and in a
             destructor it would be lost.
-        keep: what must be there until then. It must not refer back: nobody would see the
+        keep: object that must be there until then. It must not refer back: nobody would see the
             cycle.
     """
     made = ffi.gc(pointer, _keeping(close, keep))
@@ -62,8 +62,8 @@ def cell_of(kind: str, close: str, keep: object = None) -> Any:
 
     Args:
         kind: type of C of what it holds.
-        close: names what closes that (csrc/build_extension.py makes the function of the cell).
-        keep: as of ``owned``.
+        close: name of what closes that (csrc/build_extension.py makes the function of the cell).
+        keep: object that the cell needs (``owned``).
     """
     return ffi.gc(ffi.new(f"{kind} **"), _keeping(getattr(lib, f"lio_cell_{close}"), keep))
 

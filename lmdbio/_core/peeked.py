@@ -21,10 +21,10 @@ class Peeked(NamedTuple):
     """A record under a cursor.
 
     Attributes:
-        key: of the record.
-        length: of its value, bytes.
+        key: key of the record.
+        length: length of its value, bytes.
         data: the value, where it lies in the tree; None: in overflow pages.
-        offset: of the value in the file, where it lies in overflow pages.
+        offset: offset of the value in the file, bytes, where it lies in overflow pages.
     """
 
     key: bytes
@@ -80,7 +80,7 @@ class Branch(NamedTuple):
 
     Attributes:
         children: the pages below it; empty: it is a leaf.
-        nodes: on it.
+        nodes: number of nodes on the page.
     """
 
     children: list[int]

@@ -27,8 +27,8 @@ class Prefetch:
         is_stream: one stream asks for all.
 
     Args:
-        engine: goes through the page cache; others need none. Kept alive.
-        file_end: nothing is asked for beyond, bytes.
+        engine: Engine through the page cache; others need none. Kept alive.
+        file_end: end of what may be asked for, bytes.
         piece: bytes that one thread asks for at once; 0: one stream asks for all, as suits
             a disk.
         sweep_bytes_max: bytes of the largest file that is brought there whole; 0: none is.

@@ -24,10 +24,10 @@ class RemoteFile(Protocol):
     """A file that lies elsewhere, open. Threads share it, and a child after fork goes on with it.
 
     Attributes:
-        url: by which it was opened, and is opened again.
+        url: address by which it is opened, and opened again.
         name: the same for people: without what is secret in it.
         size: bytes.
-        validator: stands for its state: an ETag, or a version; "": there is none.
+        validator: token of the file's state: an ETag, or a version; "": there is none.
         keeps_state: a read fails once the file is in another state.
     """
 
@@ -46,9 +46,9 @@ class RemoteFile(Protocol):
         """Fill ``into`` with the bytes from ``offset`` on; several threads may call it at once.
 
         Args:
-            offset: in the file, which has all of these bytes.
-            into: writable; must not be kept.
-            is_given_up: nobody waits for it any more; to be asked a few times a second.
+            offset: offset in the file, bytes; the file has all of these bytes.
+            into: buffer to fill; must not be kept.
+            is_given_up: whether nobody waits any more; to be asked a few times a second.
 
         Returns:
             How many requests it took.
@@ -98,7 +98,7 @@ class Remote:
     """A remote file as engines read it, which lives as long as the last of them.
 
     Args:
-        file: dies with it, unless the caller keeps it.
+        file: file that dies with it, unless the caller keeps it.
     """
 
     def __init__(self, file: RemoteFile) -> None:

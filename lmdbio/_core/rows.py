@@ -33,9 +33,9 @@ class LaidOut(NamedTuple):
     """The rows of a block, placed.
 
     Attributes:
-        lengths: of the rows, bytes, uint64.
-        offsets: of each row in the slot's data, bytes, uint64.
-        run_offsets: where each run of rows begins there, and the end of the last.
+        lengths: length of each row, bytes, uint64.
+        offsets: offset of each row in the slot's data, bytes, uint64.
+        run_offsets: offset of each run of rows there, and the end of the last, bytes.
     """
 
     lengths: U64
@@ -47,9 +47,9 @@ def lay_out(extents: Extents, order: I64, begins: I64) -> LaidOut:
     """Places rows in a slot, run by run. Pure.
 
     Args:
-        extents: of the rows, dtype ``EXTENT``, shape (n,).
+        extents: extents of the rows, dtype ``EXTENT``, shape (n,).
         order: the rows by runs, shape (n,).
-        begins: where each run begins in ``order``, and the end of the last.
+        begins: index in ``order`` of each run's first row, and the end of the last.
     """
     extents, runs = np.ascontiguousarray(extents, EXTENT), len(begins) - 1
     lengths, offsets = np.empty(len(extents), np.uint64), np.empty(len(extents), np.uint64)
@@ -88,9 +88,9 @@ class Loaded:
     """Records in memory.
 
     Args:
-        records: their numbers, ascending, shape (n,).
-        extents: of each in the file, dtype ``EXTENT``.
-        slices: where each begins, from ``address`` on, shape (n,); the caller owns the memory.
+        records: record numbers, ascending, shape (n,).
+        extents: extent of each record in the file, dtype ``EXTENT``.
+        slices: offset of each from ``address``, bytes, shape (n,); the caller owns the memory.
 
     Raises:
         ValueError: these are not as many.

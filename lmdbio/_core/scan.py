@@ -101,7 +101,7 @@ class Scan:
         """Puts the cursor from which it began on the record last handed out, which has this key.
 
         Args:
-            number: of this record, counted from 1 since the scan began.
+            number: number of this record, counted from 1 since the scan began.
             both: keys may have many values, and this one has ``value``.
 
         Raises:
@@ -148,10 +148,10 @@ if TYPE_CHECKING:
             """Hand out records from ``cursor`` on.
 
             Args:
-                cursor: derived from ``Stands``; an item is handed out where it stands first.
-                move: of each step, of the kinds of ``Move``.
+                cursor: position (``Stands``); the item where it stands is handed out first.
+                move: kind of each step (``Move``).
                 wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
-                patience: after so many steps, one of which had to wait, ``advance`` is called.
+                patience: number of steps, with a wait among them, before ``advance`` is called.
             """
 
 else:
@@ -179,9 +179,9 @@ class Items(_Items):
         """Hands out records of ``scan``, once there is a block.
 
         Args:
-            scan: kept open.
-            snapshot: asked after each read.
-            buffers, mapping: see ``finder``.
+            scan: Scan to hand out; kept open.
+            snapshot: Snapshot, asked after each read.
+            buffers, mapping: arguments of ``finder`` of the same names.
         """
         keep = scan.pointer, snapshot.pointer
         failed = Failed(snapshot, Status(scan.path), "mdb_cursor_get")

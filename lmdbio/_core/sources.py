@@ -44,8 +44,8 @@ class RoundTable:
     """The rounds of an epoch.
 
     Args:
-        shuffling: of the epoch.
-        rounds: of it.
+        shuffling: Shuffling of the epoch.
+        rounds: number of rounds of the epoch.
         size: places of a round that is full.
         short_round, lacking: the round that is not, or ``rounds``; and places that it lacks.
     """
@@ -63,13 +63,13 @@ class Seats:
     """Says which team uses each place, and in which block.
 
     Args:
-        start, end: of the places that are used; None: no end.
-        batch_size, block_iterations: of each batch, and of a block.
+        start, end: first place that is used, and the end; None: no end.
+        batch_size, block_iterations: records of each batch, and iterations of a block.
         length: places in all, of which the last batch may lack some; None: endless.
-        last_block: None: there is none.
-        ranks, teams: how many.
-        chunks: "blocked": where each team's begins in a block, and then in the last one.
-        team_of: "strided": of each rank.
+        last_block: number of the last block; None: there is none.
+        ranks, teams: numbers of ranks and of teams.
+        chunks: start of each team's places in a block, and then in the last one; "blocked" alone.
+        team_of: team of each rank; "strided" alone.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ def find_block_sources(
     """Returns which root brings each row of a block, and for which round.
 
     Args:
-        tables: of the epochs of the places, from number ``epoch`` on.
-        roots: how many.
-        places: of the rows, ascending.
+        tables: rounds of the epochs of the places, from number ``epoch`` on.
+        roots: number of roots.
+        places: places of the rows, ascending.
 
     Returns:
         ``planning.sources.BlockSources``: int64 each.
@@ -177,8 +177,8 @@ def find_records(shufflings: Sequence[Shuffling], epoch: int, places: Sequence[R
     """Returns the records at places of the endless sequence, in their order.
 
     Args:
-        shufflings: of the epochs of the places, from number ``epoch`` on.
-        places: ascending.
+        shufflings: shufflings of the epochs of the places, from number ``epoch`` on.
+        places: places of the sequence, ascending.
     """
     epochs = ffi.new("lio_shuffle[]", [one.pointer[0] for one in shufflings])
     rows, count, _kept = _list(places)
@@ -192,8 +192,8 @@ def find_homes(homes: U16, records: I64) -> tuple[I64, I64, I64]:
     """Returns the rows of a block sorted by home.
 
     Args:
-        homes: of all records of the data set, or ``NO_HOME``.
-        records: of the rows.
+        homes: owner of each record of the data set, or ``NO_HOME``.
+        records: record number of each row.
 
     Returns:
         The rows in that order; of each run of one home its root, -1 where it is ``NO_HOME``; and
@@ -218,9 +218,9 @@ def find_home_uses(
     """Returns what becomes of the records of a root's home at a run of places.
 
     Args:
-        homes: as ``find_homes``.
+        homes: owner of each record of the data set, or ``NO_HOME``.
         first: the first place, from the start of the sequence on.
-        records: of all these places.
+        records: record numbers at all these places.
         takers: the team of each place; None: as the seats say.
 
     Returns:
@@ -258,10 +258,11 @@ class Keepers:
     """The roots that keep each record.
 
     Args:
-        begins: where those of each record begin, and the end of the last, shape (records + 1,).
-        roots: of each record, one after the other.
+        begins: first index in ``roots`` of each record, and the last one's end, shape (records +
+            1,).
+        roots: roots that keep each record, one after the other.
         since: the epoch from which on others have the record of each of them.
-        root_count: how many there are.
+        root_count: number of roots.
     """
 
     __slots__ = ("_keep", "pointer", "root_count")
@@ -281,8 +282,8 @@ class Keepers:
         """Returns the root that each record comes from in an epoch, or ``NO_HOME``.
 
         Args:
-            records: below the number of records.
-            teams: that use them; or the one that uses all.
+            records: record numbers, below the number of records.
+            teams: team that uses each record; or the one that uses all.
         """
         roots = np.empty(len(records), np.uint16)
         records = np.ascontiguousarray(records, np.int64)

@@ -29,9 +29,9 @@ class Status:
     """This thread's ``lio_error``, and the name of the file its calls are about.
 
     Args:
-        path: of the file.
-        find: returns the name of the file that has an offset, and where in it that is, of several
-            files that are read as one; None: there is one file.
+        path: name of the file.
+        find: function from an offset to the name of the file that has it, and the offset in that,
+            of several files that are read as one; None: there is one file.
     """
 
     __slots__ = ("find", "path")

@@ -15,11 +15,11 @@ class Ground:
     Attributes:
         magic: statfs's f_type.
         id: statfs's f_fsid, the file system's own, where it has one.
-        block_bytes: what the file system likes to be asked for at a time.
-        mount_id: in ``/proc/self/mountinfo``.
+        block_bytes: size of a read that the file system prefers, bytes.
+        mount_id: number of the mount in ``/proc/self/mountinfo``.
         device: "major:minor".
-        direct_alignment: of offsets for O_DIRECT; None where the kernel does not say, 0 where
-            it says that there is no O_DIRECT.
+        direct_alignment: alignment of offsets for O_DIRECT, bytes; None where the kernel does not
+            say, 0 where it says that there is no O_DIRECT.
         disk: a disk of this machine is under the file system.
     """
 

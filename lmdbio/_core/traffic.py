@@ -46,10 +46,10 @@ def run_traffic(
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
-        arrays: all fields that are arrays, C-contiguous; what they point to must be in range.
+        arrays: fields that are arrays, C-contiguous; numbers that index others must be in range.
             ``reads`` and ``writes`` have the shape (tiers, columns).
         shares: fields of ``lio_shares`` that are numbers and do not follow from the others.
-        progress: called with (iterations done, iterations) about ten times a second.
+        progress: function of (iterations done, iterations), called about ten times a second.
 
     Returns:
         When the first iteration begins; when each one ends for all nodes, shape (iterations,);

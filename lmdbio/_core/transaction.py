@@ -18,9 +18,9 @@ if TYPE_CHECKING:
             """Say of which classes transactions and their cursors are, before the first one.
 
             Args:
-                transaction: derived from ``Transacts``.
-                cursor: derived from ``Stands``.
-                handle: of a database, derived from ``Names``.
+                transaction: class of transactions, derived from ``Transacts``.
+                cursor: class of their cursors, derived from ``Stands``.
+                handle: class of the handles of databases, derived from ``Names``.
             """
 
         def _know(
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
             Args:
                 opened: the snapshot.
-                watch: of ``watch``.
-                finds: those of ``finder``, by the name of their database; more may come. In
+                watch: function that ``watch`` returned.
+                finds: functions of ``finder`` by the name of their database; more may come. In
                     another one no transaction begins, nor where ``watch`` is another callable.
                 buffers: transactions that lend views, not those that give bytes.
-                take: takes the reader slot that such a transaction holds until it ends, by a
-                    transaction of py-lmdb's; None: it holds none.
+                take: function that takes the reader slot which such a transaction holds until it
+                    ends, by a transaction of py-lmdb's; None: it holds none.
             """
 
         def _forget(self) -> None:

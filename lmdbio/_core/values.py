@@ -39,8 +39,8 @@ class Values(_Values):  # type: ignore[misc]
         """Cut out of memory.
 
         Args:
-            engine: counts.
-            memory: kept alive.
+            engine: Engine that counts the reads.
+            memory: owner of the memory; kept alive.
             extents: bytes from the beginning of the memory, inside it.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
@@ -71,11 +71,11 @@ class Values(_Values):  # type: ignore[misc]
         """Read from the file: what lies close together at once, large ones by themselves.
 
         Args:
-            engine: reads at any offset.
-            extents: of the file.
-            snapshot: asked after each read.
-            verify: makes sure, and raises, where that cannot say.
-            waits: False: end before the first value that the page cache does not hold.
+            engine: Engine that reads at any offset.
+            extents: extents of the values in the file.
+            snapshot: Snapshot, asked after each read.
+            verify: function that makes sure, and raises, where the snapshot cannot say.
+            waits: whether to wait; False: end before the first value that is not cached.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         self = cls()
@@ -121,10 +121,10 @@ def value_holder(
     """A quick call: of a list of indices, these records' values, if nobody need wait for any.
 
     Args:
-        engine: reads, and stays open as long as the call is kept.
-        table: where all records lie, dtype ``EXTENT``.
-        snapshot: asked after each read.
-        verify: makes sure, and raises, where that cannot say.
+        engine: Engine of the file; it stays open as long as the call is kept.
+        table: extents of all records, dtype ``EXTENT``.
+        snapshot: Snapshot, asked after each read.
+        verify: function that makes sure, and raises, where the snapshot cannot say.
 
     Returns:
         A call that gives None where there is more to do, or one is no index of a record; an

@@ -14,8 +14,8 @@ class Window:
     have released, left or failed (csrc/window.h).
 
     Args:
-        address: of ``Window.bytes(ranks, roots)`` bytes, 64-byte aligned; borrowed.
-        ranks, roots: on this node.
+        address: address of ``Window.bytes(ranks, roots)`` bytes, 64-byte aligned; borrowed.
+        ranks, roots: numbers of ranks and of roots on this node.
         fresh: format it (one process, once) rather than check it.
     """
 
@@ -112,7 +112,7 @@ class Mapping:
     """A second mapping of shared pages; unmapped when nobody refers to it any more.
 
     Attributes:
-        address: of the first byte.
+        address: address of the first byte.
         size: bytes.
     """
 

@@ -15,7 +15,7 @@ class Column:
     """A column of figures.
 
     Attributes:
-        head: what stands above it; a line break where a terminal breaks it.
+        head: heading of the column; a line break where a terminal breaks it.
         always: a window of 80 columns has room for it.
         text: a row's figure, "-" where it has none.
     """
@@ -73,8 +73,8 @@ def shown(parts: Sequence[Findings], *, narrow: bool = False) -> list[Column]:
     """Return the columns in which at least one row has a figure.
 
     Args:
-        parts: what is shown in one table.
-        narrow: leave out what a window of 80 columns has no room for.
+        parts: findings of all parts of one table.
+        narrow: whether columns that a window of 80 has no room for are left out.
     """
     rows = [(part, row) for part in parts for row in part.measured]
     return [

@@ -83,11 +83,11 @@ class Recipe:
     """A data set to be written.
 
     Attributes:
-        name: also the folder's name.
+        name: name of the data set and of its folder.
         kind: "cifar", "jpeg", "photo" or "fixed".
         value_bytes_min: records are added until the values together have this size.
-        seed: of everything that looks random.
-        record_bytes: of a value, for "fixed".
+        seed: seed of everything that looks random.
+        record_bytes: size of a value, bytes, for "fixed".
         order: the order in which records of "fixed" are put: "key", "random", or "text", the
             order of the numbers that are their keys.
     """
@@ -115,7 +115,7 @@ class Dataset:
     """A data set on disk.
 
     Attributes:
-        recipe: what it was made from.
+        recipe: Recipe that it was made from.
         path: the environment's folder.
         count: records.
         value_bytes: sum of the values' sizes.
@@ -376,7 +376,7 @@ def ensure(
     Every record is read through py-lmdb and hashed on the way.
 
     Args:
-        writing, reading: called with the size of each value written or hashed.
+        writing, reading: functions of the size of each value, called when it is written or hashed.
 
     Returns:
         The data set, and whether it was there already.
@@ -399,10 +399,10 @@ def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool =
     Progress goes to ``console``.
 
     Args:
-        recipe: what to write.
-        folder: made if it is not there.
-        console: where to.
-        converted: it has a provenance file afterwards.
+        recipe: Recipe of the data set.
+        folder: folder for the data set, made if it is not there.
+        console: Console that shows the progress.
+        converted: whether it has a provenance file afterwards.
 
     Raises:
         OSError: the folder has no room for it, or cannot be written.

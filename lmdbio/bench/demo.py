@@ -51,9 +51,9 @@ class Leg:
 
     Attributes:
         access: "sequential" or "random".
-        share: of the records; the first so many of that order are read, in whole batches.
-        contestants: what the table calls each, by its name in ``trials.CONTESTANTS``; the first
-            is py-lmdb, with which the others are compared.
+        share: share of the records, the first ones of that order, which are read in whole batches.
+        contestants: name of each in the table, by its name in ``trials.CONTESTANTS``; the first is
+            py-lmdb, with which the others are compared.
     """
 
     access: str
@@ -98,7 +98,7 @@ class Plan:
     Attributes:
         data: folder for the data sets; kept, and reused by the next run.
         out: folder for the JSON file and the page.
-        repeats: timed runs of each contestant.
+        repeats: number of timed runs of each contestant.
         recipes: the data sets.
         legs: the orders.
     """
@@ -115,11 +115,11 @@ class Demonstration:
     """The findings of the demonstration.
 
     Attributes:
-        machine: and the storage.
-        datasets: each in words and numbers.
+        machine: description of the machine and the storage.
+        datasets: description of each data set, in words and numbers.
         legs: the findings of each, in the order of the table.
-        notes: what a reader of the figures should know.
-        seconds: that all of it took.
+        notes: remarks that a reader of the figures should know.
+        seconds: duration of all of it, seconds.
     """
 
     machine: measure.Machine

@@ -47,13 +47,13 @@ class Series:
     """One thing that a chart shows.
 
     Attributes:
-        name: in the legend.
-        colour: of the page's variables.
+        name: name in the legend.
+        colour: name of the page's variable that has the colour.
         points: (place, lowest, middle, highest), places ascending. A bar reaches from lowest to
             highest, and middle is the value that it stands for.
         kind: "line" or "dotted", with dots and a band; "dots" alone; "bar"; "mark", short and
             level; "guide", a dashed line alone, from side to side if it has one point.
-        width: of a bar or mark; two places of bars are 1 apart.
+        width: width of a bar or mark; two places of bars are 1 apart.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Chart:
     """Series over one pair of axes; at least one of them has a point.
 
     Attributes:
-        title: what is shown.
-        places: of the horizontal axis, and how to write them.
-        place_name: what they are.
-        unit: of the values, or what they are.
-        series: in the order in which they are drawn.
+        title: title of the chart.
+        places: places on the horizontal axis, and the text of each.
+        place_name: label of the horizontal axis.
+        unit: unit or name of the values.
+        series: series in the order in which they are drawn.
         logarithmic: the vertical axis; a value of 0 is drawn at the lowest tick.
     """
 

@@ -43,7 +43,7 @@ class Spread:
     """The middle of some values, and their ends.
 
     Attributes:
-        median, min, max: of the values.
+        median, min, max: middle, smallest and largest of the values.
         interval: two values between which the median of all such runs lies in 95 of 100 cases;
             None of fewer than six values, which cannot say so.
     """
@@ -90,12 +90,12 @@ class Row:
     """One trial and its runs.
 
     Attributes:
-        trial: who, with which transfers.
-        work: what it reads; several rows have one in common as a rule.
-        command: of fio and ior, as run.
+        trial: contestant and the size of its transfers.
+        work: records that it reads; several rows have one workload in common as a rule.
+        command: command line of fio and ior, as run.
         runs: the timed ones.
-        wrong: why it failed, or what differed.
-        verified: its records were compared with py-lmdb's.
+        wrong: reason why it failed, or difference that was found.
+        verified: whether its records were compared with py-lmdb's.
         called: a name instead of the contestant's title.
     """
 
@@ -162,17 +162,17 @@ class Findings:
     """Everything: what was to be done, where, and what came of it.
 
     Attributes:
-        machine: and the storage.
+        machine: description of the machine and the storage.
         workload: the records that everyone read, unless a row says otherwise.
         rows: one per trial.
-        cold: asked for.
+        cold: whether cold runs were asked for.
         repeats: rounds asked for.
         began: date and time, UTC.
-        seconds: that all of it took.
-        interrupted: by which signal; 0: it was not.
-        notes: what a reader of the figures should know.
-        versions: of the programs.
-        title: in a table of several findings.
+        seconds: duration of all of it, seconds.
+        interrupted: number of the signal that interrupted it; 0: none did.
+        notes: remarks that a reader of the figures should know.
+        versions: version of each program.
+        title: title in a table of several findings.
     """
 
     machine: Machine

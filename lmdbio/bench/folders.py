@@ -13,8 +13,8 @@ def make_folder(folder: Path, option: str) -> None:
     """Make a folder, if it is not there, and see that files can be made in it.
 
     Args:
-        folder: to be written to.
-        option: of the command line, which names another.
+        folder: folder that is written to.
+        option: command-line option that names another folder.
 
     Raises:
         OSError: it cannot be made or written to; the message names the option.

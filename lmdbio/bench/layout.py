@@ -34,9 +34,9 @@ class Layout:
         transfer: bytes of a request.
         block: bytes that a process reads in one piece of the file.
         segments: rounds of blocks.
-        processes: that read.
+        processes: number of processes that read.
         span: bytes of the file that a random layout chooses from; 0: not random.
-        seed: of that choice.
+        seed: seed of that choice.
     """
 
     transfer: int
@@ -82,11 +82,11 @@ def lay_out(
     Args:
         access: "sequential", "strided" or "random".
         transfer: a multiple of 4 KiB.
-        wanted_bytes: in all; rounded down to what comes out even.
-        file_bytes: what random transfers are taken from.
+        wanted_bytes: size of all reads, bytes; rounded down to what comes out even.
+        file_bytes: size of the file that random transfers are taken from.
         share_bytes: the share of a batch that one process reads: the block of a stride.
-        processes: that read.
-        seed: of the random choice.
+        processes: number of processes that read.
+        seed: seed of the random choice.
 
     Raises:
         ValueError: a transfer that O_DIRECT may refuse.
@@ -166,11 +166,11 @@ def ior_command(
     """IOR 3.3 or later, reading the same.
 
     Args:
-        layout: what to read; not a random one.
+        layout: Layout that is read; not a random one.
         path: the file. ``-k`` keeps it: without it IOR removes what it has read.
-        summary: where IOR writes its JSON; its warnings go elsewhere then.
-        mpiexec: None: one process without it.
-        direct: O_DIRECT.
+        summary: file for IOR's JSON; its warnings go elsewhere then.
+        mpiexec: launcher of the processes; None: one process without it.
+        direct: whether to read past the page cache (O_DIRECT).
     """
     command = [] if mpiexec is None else [mpiexec, "-n", str(layout.processes)]
     command += ["ior", "-a", "POSIX", "-r", "-E", "-k", "-g", "-i", "1"]

@@ -188,7 +188,7 @@ def held_in_memory(files: Iterable[Path]) -> Iterator[bool]:
     Kernels also put out what was idle for a while (DAMON).
 
     Args:
-        files: none of them empty.
+        files: files to keep, none of them empty.
 
     Yields:
         Whether they could be locked (``ulimit -l``); if not, being mapped keeps most of them.
@@ -273,9 +273,9 @@ def timed(read: Callable[[], tuple[int, int]], path: Path, *, cold: bool) -> Sam
     """Runs ``read`` once and says what it cost.
 
     Args:
-        read: returns the records and the bytes of values that it handed out.
+        read: function that returns the records and the bytes of values that it handed out.
         path: the data file.
-        cold: what ``drop_cache`` said just before.
+        cold: result of ``drop_cache`` just before.
     """
     device, base = device_counters(path), begin_peak()
     before, used = process_counters(), resource.getrusage(resource.RUSAGE_SELF)

@@ -70,19 +70,19 @@ class Options:
     Attributes:
         path: the environment, or a folder or a pattern of several.
         access: "sequential", "strided" or "random".
-        contestants: names.
+        contestants: names of the contestants.
         transfers: bytes of a request, for those that read bytes; None: ``TRANSFERS``, at
             random with a record's size before them.
-        processes: that read at the same time.
+        processes: number of processes that read at the same time.
         batch: records of a batch, over all processes.
-        repeats: timed runs of each.
-        cold: put the file out of the page cache before each run.
-        seconds_max: no further run begins after so long.
+        repeats: number of timed runs of each.
+        cold: whether each run finds the file out of the page cache.
+        seconds_max: time after which no further run begins.
         limit_seconds: a run that takes longer has failed.
-        consume: look at every byte of every value, by a checksum.
+        consume: whether every byte of every value is looked at, by a checksum.
         db: a named database, "" for the main one.
-        bytes_max: of the file, read by each run; None: ``BYTES_MAX``, ``BYTES_MAX_RANDOM``.
-        json_file, html_file: where to write.
+        bytes_max: size of what each run reads, bytes; None: ``BYTES_MAX``, ``BYTES_MAX_RANDOM``.
+        json_file, html_file: files for the results.
     """
 
     path: Path
@@ -175,10 +175,11 @@ def describe(
 
     Args:
         path: the environment, or a folder or a pattern of several.
-        access: see ``trials``.
-        processes: that read at the same time.
+        access: order of the reads (``trials``).
+        processes: number of processes that read at the same time.
         batch: records of a batch, over all processes.
-        bytes_max: of the file's records; rounded up to a whole batch. None: every record.
+        bytes_max: size of the records read, bytes; rounded up to a whole batch. None: every
+            record.
         db: a named database, "" for the main one.
 
     Raises:
@@ -307,12 +308,12 @@ def alternate(
     """Runs everybody in turn, again and again, as long as there is time.
 
     Args:
-        bench: starts the runs.
+        bench: Workplace that starts the runs.
         rows: contestants; each gets its runs, or the error of one.
-        repeats: rounds.
-        console: for the progress.
-        ending: of ``time.monotonic``; no round begins that would end later.
-        title: of the progress.
+        repeats: number of rounds.
+        console: Console that shows the progress.
+        ending: deadline on the clock of ``time.monotonic``; no round begins that would end later.
+        title: title of the progress.
 
     Returns:
         The rounds that were begun and ended.

@@ -430,8 +430,8 @@ def demo_page(legs: Sequence[Findings], facts: Mapping[str, str], notes: Sequenc
 
     Args:
         legs: data sets in orders, with a title each.
-        facts: what the figures depend on.
-        notes: what a reader of them should know.
+        facts: facts that the figures depend on.
+        notes: remarks that a reader of the figures should know.
     """
     heading = (
         '<header><p class="eyebrow">lmdbio demo</p><h1>Reading an LMDB data set</h1>'

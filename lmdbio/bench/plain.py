@@ -16,11 +16,11 @@ class Requests:
     """Requests of one size on a file, one after the other or several in flight.
 
     Args:
-        offsets: where they begin, in order.
+        offsets: offset of each request, bytes, in order.
         transfer: bytes of each.
         path: the file.
-        lap: called after every ``lap_requests`` requests.
-        lap_requests: as many as hold a batch.
+        lap: function that is called after every ``lap_requests`` requests.
+        lap_requests: number of requests that hold a batch.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ def reading(
     """Do what is not timed; the function returned opens, reads and closes.
 
     Args:
-        offsets: where the requests begin, in order.
+        offsets: offset of each request, bytes, in order.
         transfer: bytes of a request.
         path: the file.
-        direct: O_DIRECT, past the page cache.
+        direct: whether to read past the page cache (O_DIRECT).
         depth: requests in flight, each by a thread.
-        lap, lap_requests: see ``Requests``.
+        lap, lap_requests: function that is called after every ``lap_requests`` requests.
 
     Returns:
         A function that gives the number of requests and of bytes.

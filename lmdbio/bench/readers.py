@@ -62,7 +62,7 @@ def opened(module: Any, path: str, options: dict[str, Any], db: str = "") -> tup
 
     Args:
         module: lmdb or lmdbio.
-        path: of the environment.
+        path: path of the environment.
         options: further keywords of ``open``; ``buffers`` goes to ``begin``.
         db: a named database, "" for the main one.
     """
@@ -89,11 +89,11 @@ def by_cursor(
 
     Args:
         module: lmdb or lmdbio.
-        path: of the environment.
+        path: path of the environment.
         runs: record indices, ascending, no two adjacent.
-        check: is shown every value.
-        consume: see the module.
-        db, options: see ``opened``.
+        check: function that is shown every value.
+        consume: function from a value to what is added up.
+        db, options: arguments of ``opened``.
     """
     records = total = 0
     env, txn = opened(module, path, options, db)
@@ -142,10 +142,10 @@ def by_key(
 
     Args:
         module: lmdb or lmdbio.
-        path: of the environment.
+        path: path of the environment.
         batches: index and key of each record.
-        check, lap, consume: see the module.
-        db, options: see ``opened``.
+        check, lap, consume: functions that the loop calls (see the module).
+        db, options: arguments of ``opened``.
     """
     records = total = 0
     env, txn = opened(module, path, options, db)
@@ -180,9 +180,9 @@ def by_batch(
     """``Records.read`` for each batch of indices; ``options`` are keywords of ``Records``.
 
     Args:
-        ahead: not 0: ``Records.batches`` with so many under way.
-        arrays: where every byte is looked at, a batch is summed up as one array, as who decodes
-            records of one length does, not value by value.
+        ahead: number of batches in flight, for ``Records.batches``; 0: ``Records.read``.
+        arrays: whether a batch is summed up as one array, as by decoders of records of one length,
+            where every byte is looked at; else value by value.
     """
     import lmdbio
 
@@ -233,9 +233,9 @@ def by_sequence(
     """``Records`` as a sequence: iteration from the first record on, else a slice a run.
 
     Args:
-        path: of the environment.
+        path: path of the environment.
         runs: record indices, ascending.
-        check, consume: see the module.
+        check, consume: functions that the loop calls (see the module).
         sliced: a slice for the first run too.
         options: keywords of ``Records``.
     """

@@ -39,13 +39,13 @@ class Order:
     """One run to be made.
 
     Attributes:
-        workload, trial: what is read, and by whom.
+        workload, trial: records that are read, and the contestant that reads them.
         keys: a file with the key of each record, one per line in hexadecimal, for readers that
             look records up by key; "" for accesses in order.
-        warm: leave the page cache as it is.
+        warm: whether the page cache is left as it is.
         verify: hash what is read instead of timing it.
-        consume: look at every byte, by adding up checksums.
-        command: of fio or ior; empty for the others.
+        consume: whether every byte is looked at, by adding up checksums.
+        command: command line of fio or ior; empty for the others.
         summary: the file in which ior leaves its JSON.
         drop: further files that a cold run finds out of the page cache (the sidecar).
         drop_all: a cold run finds nothing at all there, as far as this user may bring that about.
@@ -99,9 +99,9 @@ class Outcome:
             after verifying.
         switches: context switches; None: not known.
         laps: seconds of each batch, for random access.
-        digest: of every record read, or the sum of checksums: the same whatever the order in
+        digest: sum of hashes of every record read, or of checksums: the same whatever the order in
             which they came; 0 where neither was asked for.
-        nodes: that MPI's ranks ran on.
+        nodes: number of nodes that MPI's ranks ran on.
     """
 
     sample: measure.Sample | None = None
@@ -346,7 +346,7 @@ def merge(samples: list[measure.Sample], device: Device, served: Device) -> meas
     """Return one sample of many ranks': the slowest one's time, everyone's work.
 
     Args:
-        samples: one of each rank.
+        samples: Sample of each rank.
         device, served: the block device's counters before and after; None: it has none.
     """
     if device and served:

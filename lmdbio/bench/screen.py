@@ -24,8 +24,8 @@ def table(parts: Sequence[Findings], title: str, *, narrow: bool = False) -> Tab
 
     Args:
         parts: findings, with a title each where they are several.
-        title: of the table.
-        narrow: for 80 columns; JSON and page have the rest.
+        title: title of the table.
+        narrow: whether it is for 80 columns; JSON and page have the rest.
     """
     out = Table(
         title=escape(title), title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False
@@ -58,11 +58,11 @@ def show(
     """Print what the figures depend on, the table, what it means, and which rows failed.
 
     Args:
-        parts: see ``table``.
-        console: where to.
-        title: of the table.
+        parts: findings, with a title each where they are several.
+        console: Console that is printed to.
+        title: title of the table.
         facts: machine, storage and cache state.
-        notes: what the columns mean, and who is not in them.
+        notes: remarks on the columns, and on contestants that are not in them.
     """
     console.print()
     for name, text in facts.items():

@@ -25,7 +25,7 @@ class Shards:
     """The files of a data set, and which records each has.
 
     Args:
-        path: of the environment, or of a folder or a pattern of several.
+        path: path of the environment, or of a folder or a pattern of several.
         db: a named database, "" for the main one.
     """
 

@@ -47,20 +47,20 @@ class Workload:
     """The records that everybody reads.
 
     Attributes:
-        path: of the environment, as given, or of a folder or a pattern of several.
-        data_file: of the environment; of several the first one's.
-        access: see the module; one of ACCESSES, or "hot".
-        processes: that read at the same time.
+        path: path of the environment, as given, or of a folder or a pattern of several.
+        data_file: data file of the environment; of several the first one's.
+        access: order of the reads: one of ACCESSES, or "hot" (see the module).
+        processes: number of processes that read at the same time.
         batch: records of a batch, over all processes.
         count: records read, over all processes; whole batches.
         total: records of the data set.
-        value_bytes: of the records read.
-        page_bytes: of the pages that hold them: what the storage has to deliver.
-        file_bytes: that the data set uses of its file.
+        value_bytes: size of the records read, bytes.
+        page_bytes: size of the pages that hold them, bytes: what the storage has to deliver.
+        file_bytes: size of what the data set uses of its file, bytes.
         located_by: "provenance" or "scan".
-        seed: of the random choice.
+        seed: seed of the random choice.
         db: a named database, "" for the main one.
-        files: that the data set has.
+        files: number of the data set's files.
     """
 
     path: str
@@ -171,14 +171,14 @@ class Contestant:
     """One way to read.
 
     Attributes:
-        title: as shown.
-        kind: which loop: "lmdb", "open", "records", "slices", "read", "arrays", "batches",
+        title: name in tables.
+        kind: kind of loop: "lmdb", "open", "records", "slices", "read", "arrays", "batches",
             "reader"; or "plain", "fio", "ior", which read bytes rather than records.
-        accesses: that it can do.
-        engine: of lmdbio; of the others "pread" or "direct".
+        accesses: orders of reads that it can do.
+        engine: engine of lmdbio; of the others "pread" or "direct".
         readahead: py-lmdb's keyword.
-        buffers: of ``begin``: values are memoryviews. Then every byte is always looked at,
-            since some views fetch nothing by themselves.
+        buffers: argument of ``begin``: values are memoryviews. Then every byte is always looked
+            at, since some views fetch nothing by themselves.
         depth: fio's requests in flight.
         queue: fio's engine for more than one of them.
     """
@@ -294,10 +294,10 @@ class Trial:
     """One contestant, and for those that read bytes one size of transfer.
 
     Attributes:
-        name: in CONTESTANTS.
+        name: name in CONTESTANTS.
         transfer: bytes of a request; 0 where it is the contestant's own business.
-        bytes: of the file that a run has to read; what rates are made of.
-        skipped: why it does not run; "" if it does.
+        bytes: size of what a run has to read of the file, bytes; rates are made of it.
+        skipped: reason why it does not run; "": it runs.
     """
 
     name: str
@@ -322,7 +322,7 @@ def make_trials(
         workload: the records to read.
         names: contestants.
         transfers: sizes for those that read bytes.
-        missing: why a contestant cannot run on this machine.
+        missing: reason why a contestant cannot run on this machine, by its name.
     """
     made = []
     for name in names:

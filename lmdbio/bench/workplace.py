@@ -30,9 +30,9 @@ class Workplace:
     """Starts runs, and keeps what they share in a folder of its own.
 
     Attributes:
-        warm: leave the page cache as it is before a run.
-        consume: look at every byte of every value.
-        drop_all: put everything out of the page cache before a cold run, not only the data.
+        warm: whether the page cache is left as it is before a run.
+        consume: whether every byte of every value is looked at.
+        drop_all: whether everything is out of the page cache before a cold run, not only the data.
         limit_seconds: a run that takes longer has failed.
         environment: variables for the runs.
         prefix: words before the command of each run, such as those of a program that starts it

@@ -31,8 +31,8 @@ class Later(NamedTuple):
     """A command that is loaded when it is typed.
 
     Attributes:
-        module: of this package, that has it.
-        name: its name there.
+        module: module of this package that has it.
+        name: name of the command there.
         help: the first paragraph of its own.
     """
 

@@ -32,11 +32,11 @@ def advice(
     """Return what is chosen for a Reader beside engine and requests, and a hint, as JSON has it.
 
     Args:
-        meta: of the file.
-        file_bytes: of it.
-        under: its storage.
+        meta: newest meta page of the file.
+        file_bytes: size of the file, bytes.
+        under: Storage of the file.
         has_sidecar: a provenance file describes it.
-        choice: of reads of a Reader.
+        choice: choice of the reads of a Reader.
     """
     database = meta.main_db
     is_far = not (under.disk or under.in_memory)

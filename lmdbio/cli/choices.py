@@ -49,9 +49,9 @@ class TurnChoice:
     """Tokens of Readers of a job like one that was measured.
 
     Attributes:
-        nodes, roots, assignment: of the job.
+        nodes, roots, assignment: shape of the job: nodes, roots, and the assignment of records.
         stag, auto: tokens in these modes; 0: no turns.
-        reason: why.
+        reason: reason for these numbers.
     """
 
     nodes: int

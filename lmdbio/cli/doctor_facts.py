@@ -71,8 +71,8 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
     """Return all facts.
 
     Args:
-        glance: of the database that is looked at.
-        path: as the user named it.
+        glance: Glance at the database.
+        path: path as the user named it.
         sidecar: the provenance file, where the user named one.
 
     Raises:
@@ -192,8 +192,8 @@ def lock_facts(data: Path, txnid: int, under: Storage) -> LockFacts:
 
     Args:
         data: the data file.
-        txnid: its newest transaction.
-        under: on a file system of servers, locks can take for ever: they are left alone.
+        txnid: number of its newest transaction.
+        under: its Storage; locks on a file system of servers, which can hang, are left alone.
     """
     is_folder = data.name == "data.mdb"
     lock = data.with_name("lock.mdb") if is_folder else data.with_name(f"{data.name}-lock")

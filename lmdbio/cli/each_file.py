@@ -59,7 +59,7 @@ class Failed:
 
     Attributes:
         data: the file, or a PATH that has none.
-        error: why; other reports have no such field.
+        error: reason of the failure; other reports have no such field.
     """
 
     data: Name
@@ -91,7 +91,7 @@ def each_file(
 
     Args:
         verb: the command.
-        step: is called with a file and a progress callback, by several threads.
+        step: function of a file and a progress callback, called by several threads.
     """
     if len(files) == 1:
         with bar(f"{verb} {files[0]}") as progress:

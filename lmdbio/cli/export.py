@@ -97,9 +97,9 @@ class Exported:
     """Counts of what was written.
 
     Attributes:
-        files, bytes: of values.
-        databases: that were left out.
-        types: of values.
+        files, bytes: number of values that were written, and their size.
+        databases: number of databases that were left out.
+        types: number of values of each type.
     """
 
     files: int = 0
@@ -135,7 +135,7 @@ def write_all(
     """Write the records of a file that match, and count what was written.
 
     Args:
-        limit: of all that is written, with what was written before.
+        limit: largest number of records that are written, with those written before.
     """
     names = Names(integers=glance.has_integer_keys)
     total = min(limit or glance.db.entries, report.files + glance.db.entries)

@@ -31,7 +31,7 @@ class Sink(Protocol):
 
         Args:
             name: one part of a path.
-            length: of the content, bytes.
+            length: size of the content, bytes.
             pieces: the content.
         """
 
@@ -43,8 +43,8 @@ class FolderSink:
     """A folder.
 
     Args:
-        folder: made if it is not there.
-        force: replace what has the name of a file.
+        folder: folder of the files, made if it is not there.
+        force: whether to replace what has the name of a file.
     """
 
     def __init__(self, folder: Path, *, force: bool) -> None:
@@ -101,8 +101,8 @@ class TarSink:
     """A tar archive.
 
     Args:
-        archive: open for writing.
-        mtime_s: of every file in it: that of the data, so that one data set gives one archive.
+        archive: archive that is open for writing.
+        mtime_s: time of every file in it, the data's: so one data set always gives one archive.
         place: folder in it, with a slash at its end.
     """
 
@@ -145,9 +145,9 @@ def opening_sink(target: Path, *, is_tar: bool, force: bool, mtime_s: int) -> It
 
     Args:
         target: the folder, or the archive.
-        is_tar: it is an archive.
-        force: replace what is there.
-        mtime_s: of the data file.
+        is_tar: whether it is an archive.
+        force: whether to replace what is there.
+        mtime_s: modification time of the data file.
 
     Raises:
         FileExistsError: the archive exists.

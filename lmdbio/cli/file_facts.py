@@ -59,7 +59,7 @@ def list_databases(
     """The main database and, unless that means much reading, the named ones in it.
 
     Args:
-        leaves_max: of the main database, which are read for it.
+        leaves_max: largest number of the main database's leaves that are read for it.
     """
     main = meta.main_db
     found = [_facts(engine, meta, main, None)]

@@ -102,11 +102,11 @@ class Shown:
 
     Attributes:
         files: one, or those of a folder or a pattern.
-        name: of the database in each; None: the main one.
+        name: name of the database in each; None: the main one.
         counts: records of each.
-        used_bytes: of all.
-        versions: of LMDB, that wrote them.
-        has_integer_keys: of the first one.
+        used_bytes: size of what all of them use, bytes.
+        versions: versions of LMDB that wrote them.
+        has_integer_keys: whether the first one has integer keys.
     """
 
     files: Sequence[str]

@@ -51,7 +51,7 @@ def tell_set(
 
     Args:
         sidecar: the folder of their provenance files; None: the usual places.
-        folder: of cache files, if these are asked for.
+        folder: folder of cache files, if these are asked for.
     """
     if sidecar is not None and not Path(sidecar).is_dir():
         raise click.UsageError("--provenance must be a folder when there are several files")

@@ -51,9 +51,9 @@ class Looked:
 
     Attributes:
         seen: the record.
-        key: as text.
-        kind: of the value.
-        glimpse: of it.
+        key: key as text.
+        kind: kind of the value.
+        glimpse: Glimpse of the value.
     """
 
     seen: Seen

@@ -97,11 +97,11 @@ class Listing(NamedTuple):
     """The records of a file that are listed, and how.
 
     Attributes:
-        path: as the user named it.
-        prefix: of keys; None: all.
-        limit: of records; None: all.
+        path: path as the user named it.
+        prefix: prefix of the keys that are listed; None: all.
+        limit: largest number of records; None: all.
         keys_only, as_json: options.
-        files: that are listed one after the other.
+        files: number of files that are listed one after the other.
     """
 
     path: Path | str

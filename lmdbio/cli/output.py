@@ -176,7 +176,7 @@ class Trimmed:
     """A text stream that leaves out blanks at the ends of lines, with which tables are filled up.
 
     Args:
-        stream: to be written to.
+        stream: text stream that is written to.
     """
 
     def __init__(self, stream: TextIO) -> None:

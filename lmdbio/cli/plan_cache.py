@@ -42,10 +42,10 @@ def cache_facts(
     """Return records, bytes and requests of each epoch, by source.
 
     Args:
-        source: of the records, at least 1.
-        job: whose reads are foretold.
-        options: of reads.
-        alignment: of reads, bytes.
+        source: RecordIndex of the records, at least 1.
+        job: Job whose reads are foretold.
+        options: options of the reads.
+        alignment: alignment of the reads, bytes.
     """
     extents = source.extents(np.arange(source.count, dtype=np.uint64))
     outlook = Outlook(extents, job, options, alignment)

@@ -24,8 +24,8 @@ class Order(NamedTuple):
     """An order as it was asked for.
 
     Attributes:
-        text: its name.
-        shuffle: it; None: before its sizes are those that suit a file.
+        text: name of the order.
+        shuffle: Shuffle of the order; None: before its sizes are those that suit a file.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Order(NamedTuple):
 
         Args:
             count: records, at least 1.
-            file_bytes: of their file.
+            file_bytes: size of their file.
             batch: records of an iteration.
         """
         if self.shuffle is not None:
@@ -84,8 +84,8 @@ def order_facts(
     shuffled among each other, else a batch. Some of them, evenly spread, stand for all.
 
     Args:
-        source: of the records, at least 1.
-        shuffle: of an epoch.
+        source: RecordIndex of the records, at least 1.
+        shuffle: Shuffle of an epoch.
         batch: records of all ranks in an iteration.
     """
     count = source.count

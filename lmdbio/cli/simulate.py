@@ -212,8 +212,8 @@ def simulate_policies(
 
     Args:
         scenario: the number of that to begin with.
-        sources, cache, nodes, ranks: of the job (``scenario_of``).
-        policies, semantics: what is simulated.
+        sources, cache, nodes, ranks: arguments of ``scenario_of``.
+        policies, semantics: policies that are simulated, and the name of their semantics.
         settings: values that are changed.
     """
     chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
@@ -238,9 +238,9 @@ def tell_all(
     """Tell what was found: of one Reader's job its epochs.
 
     Args:
-        runs: what was simulated.
-        words: where its rates come from.
-        title: of tables and page.
+        runs: runs that were simulated.
+        words: sentences on where their rates come from.
+        title: title of tables and page.
         settings: values that were changed.
         target, page_file: files to be written.
     """

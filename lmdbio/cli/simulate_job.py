@@ -44,7 +44,7 @@ def scenario_of(
         chosen: a scenario to begin with.
         sources: data sets, and files that end in ".toml".
         cache: tiers of each node; None: those of the scenario.
-        nodes, ranks: of the job; None: as the scenario has them.
+        nodes, ranks: number of nodes and of ranks; None: as the scenario has them.
 
     Raises:
         ValueError, OSError, Error: one cannot be read, or makes no sense.
@@ -95,7 +95,7 @@ def read_values(
 
     Args:
         path: the file.
-        changed: takes them.
+        changed: function that takes the values.
         without: keys that are left out: a data set that was given says these.
 
     Raises:
@@ -117,7 +117,7 @@ def with_data(
     """Return a scenario with the records of a data set, and the measured rates of its storage.
 
     Args:
-        nodes: that exchange rows.
+        nodes: number of nodes that exchange rows.
 
     Raises:
         ValueError: it holds no records.

@@ -63,8 +63,8 @@ def simulate_modes(
     """Simulate, and tell what was found.
 
     Args:
-        sources, workload, store, nodes, ranks: of the job and its store (``reading_of``).
-        modes: what is simulated.
+        sources, workload, store, nodes, ranks: arguments of ``reading_of``.
+        modes: modes that are simulated.
         settings: values that are changed.
         target, page_file: files to be written.
     """

@@ -29,7 +29,7 @@ class Run(Generic[Found]):
     Attributes:
         settings: values that were changed, by their keys.
         found: the outcomes.
-        about: what else JSON tells of the run.
+        about: other facts of the run for JSON.
     """
 
     settings: dict[str, str]
@@ -88,11 +88,11 @@ def tell(
     """Print tables, unless JSON goes to standard output; write JSON.
 
     Args:
-        runs: at least one.
+        runs: runs to print, at least one.
         target: a file for JSON, "-" for standard output, None for none.
-        title: of the tables.
-        table_of: draws outcomes.
-        reasons_of: by what was simulated, why it cannot be, or None.
+        title: title of the tables.
+        table_of: function that draws outcomes.
+        reasons_of: function from outcomes to the reason why each cannot be, or None, by its name.
         as_json: outcomes as an object.
     """
     if target != "-":

@@ -49,7 +49,7 @@ def page(runs: Sequence[Run[Outcome]], title: str) -> str:
 
     Args:
         runs: one alone is drawn in the course of its iterations, several are compared.
-        title: of the page.
+        title: title of the page.
     """
     rows = [(run.words, run.settings, [policy_row(one) for one in run.found]) for run in runs]
     parts = [*compared(rows, "Seconds of the training")]
@@ -69,7 +69,7 @@ def modes_page(runs: Sequence[Run[ModeOutcome]], title: str) -> str:
 
     Args:
         runs: one or several, which are compared.
-        title: of the page.
+        title: title of the page.
     """
     rows = [
         (run.words, run.settings, [Row(o.mode, o.seconds, o.reason, o.bound) for o in run.found])

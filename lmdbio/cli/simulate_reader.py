@@ -63,7 +63,7 @@ class ReaderWords(NamedTuple):
     """The options of a Reader's job, as they were given.
 
     Attributes:
-        epochs, shuffle, assignment, batch_size: None: not given.
+        epochs, shuffle, assignment, batch_size: options of the same names; None: not given.
     """
 
     epochs: int | None
@@ -94,8 +94,8 @@ def simulate_readers(
         asked: words of the Reader.
         sources: a data set, and files of values.
         cache: tiers of each root.
-        nodes, ranks: of the job; None: as the scenario has them, one rank on each node.
-        policies: that are compared, each with its own words; None: the Reader's words count.
+        nodes, ranks: shape of the job; None: as the scenario has it, one rank on each node.
+        policies: policies to compare, each with its own words; None: the Reader's words count.
         settings: values that are changed.
 
     Raises:

@@ -163,7 +163,7 @@ class ByJob(NamedTuple):
     """The measurements that several ranks make together.
 
     Attributes:
-        turns: how many roots should read at a time; None: this is one process.
+        turns: number of roots that should read at a time; None: this is one process.
         readers: rates of several nodes that read at once.
         network: rates between them; None: there is one node.
     """

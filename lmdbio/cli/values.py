@@ -222,8 +222,8 @@ class Numbered:
     """Finds the record of a number, counted on from file to file.
 
     Args:
-        number: from 0.
-        files: how many there are.
+        number: number of the record, from 0.
+        files: number of files.
     """
 
     def __init__(self, number: int, files: int) -> None:

@@ -28,7 +28,7 @@ class GivenOrders:
     """The order in which records were put, as far as the caller of ``convert`` gives it.
 
     Args:
-        order: as ``convert`` takes it.
+        order: argument ``order`` of ``convert``.
     """
 
     def __init__(self, order: Iterable[bytes] | Mapping[Name, KeyLog | I64] | None) -> None:
@@ -63,8 +63,8 @@ class Clues:
     While there is hope for a history extents are held back: with one no table is made.
 
     Args:
-        keys: follows all keys.
-        order: of the keys, where the caller gave it.
+        keys: KeyFinder, which follows all keys.
+        order: order of the keys, where the caller gave it.
         hopeful: a history is wanted.
         many: keys may have many values.
     """

@@ -72,16 +72,16 @@ class ConvertReport:
 
     Attributes:
         data, sidecar: the two files.
-        databases: names, None being the main database.
-        records, record_bytes: over all of them.
+        databases: names of the databases, None being the main one.
+        records, record_bytes: number of records in all of them, and their size.
         runs: stretches of records that one jump describes.
         replayed: databases whose records are found by replaying how they were made.
         blocks_runs, blocks_explicit, blocks_leaves: blocks of each form, of the others.
         pages_read: branch and leaf pages read.
-        bytes_read, requests: what the engine read.
+        bytes_read, requests: size and number of the engine's reads.
         sidecar_bytes: size of the provenance file.
-        attempts: above 1 when the database was committed to meanwhile.
-        seconds: taken.
+        attempts: number of attempts; above 1 when the database was committed to meanwhile.
+        seconds: duration of the conversion.
     """
 
     data: Path | str
@@ -131,19 +131,19 @@ def convert(
         path: the environment's folder or file.
         output: a file, or a folder: one that is there, or ends in "/", and is made; None: as
             ``provenance.sidecar_file`` says.
-        databases: names, None in the list being the main database; "all"; or None: the main
-            database, or all named ones when it holds nothing else.
-        overwrite: replace an existing provenance file.
+        databases: names of the databases, None in the list being the main one; "all"; or None: the
+            main one, or all named ones when it holds nothing else.
+        overwrite: whether to replace an existing provenance file.
         form: "replay": how the database was made; "runs": stretches of pages; "leaves": the leaf
             pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
             is exact, where leaves have to save a block of the storage (4 KiB).
-        order: all keys of the one database that is described, as they were put, for
-            ``order="insertion"`` of readers; or of each database what was put and deleted (where
-            keys may have many values it is passed over), or its records as they were put; None:
-            what the keys tell by themselves.
-        subdir: as in ``provenance.find_data``.
-        engine, depth: how pages are read, and how many reads are in flight.
-        progress: called with (done, in all, stage); "walk" counts pages, "compare" records.
+        order: order in which all keys of the one database that is described were put, for
+            ``order="insertion"`` of readers; or of each database the puts and deletes (where keys
+            may have many values it is passed over), or its records as they were put; None: the one
+            that the keys tell by themselves.
+        subdir: argument of ``provenance.find_data``.
+        engine, depth: engine that reads pages, and its requests in flight.
+        progress: function of (done, in all, stage); "walk" counts pages, "compare" records.
 
     Raises:
         IncompatibleError: ``form`` cannot say where the records of a database lie; ``order`` is

@@ -36,16 +36,16 @@ class DatabaseWalk:
     """One walk of the newest state's databases into the draft.
 
     Args:
-        draft: of the provenance file.
-        form: as for ``convert``.
+        draft: Draft of the provenance file.
+        form: argument of ``convert``.
         given: the order of the records, as far as it is known.
-        progress: called with (pages done, in all, "walk").
+        progress: function of (pages done, in all, "walk").
 
     Attributes:
-        writer: of the draft.
+        writer: writer of the draft.
         trees: the digest of each database written.
         steps: pages walked.
-        end: of the last record that was met, bytes.
+        end: offset of the end of the last record that was met, bytes.
     """
 
     def __init__(

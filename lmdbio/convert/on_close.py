@@ -115,7 +115,7 @@ def open_collecting(
     """Opens a database for writing, to leave its provenance file when it is closed.
 
     Args:
-        path: as py-lmdb takes it.
+        path: argument of ``lmdb.open``.
         provenance: True: the file goes to its usual place (``provenance.sidecar_file``); or a
             file, or a folder to hold it.
         order: "insertion": the order in which records are put is written down, too.
@@ -232,9 +232,9 @@ class CollectingEnvironment:
     or copied.
 
     Args:
-        environment: py-lmdb's.
-        data: its data file.
-        output: where the provenance file goes; None: the usual places.
+        environment: environment of py-lmdb.
+        data: path of its data file.
+        output: place of the provenance file; None: the usual places.
     """
 
     _stands_for = lmdb.Environment
@@ -346,7 +346,7 @@ class RecordingEnvironment(CollectingEnvironment):
     without one, and a warning says so. Nothing is claimed of databases with duplicates.
 
     Args:
-        recording: of what is put.
+        recording: Recording of the puts.
     """
 
     __slots__ = ("_last", "_logs", "_recording")

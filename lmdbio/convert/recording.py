@@ -47,8 +47,8 @@ class _Entry:
     """Puts and deletes of one transaction, as far as it was committed.
 
     Attributes:
-        number: of its begin.
-        is_certain: its commit has ended well.
+        number: number of its begin.
+        is_certain: whether its commit has ended well.
     """
 
     __slots__ = ("is_certain", "logs", "number")
@@ -61,10 +61,10 @@ class Recording:
     """Puts into the databases of one environment.
 
     Args:
-        environment: py-lmdb's.
+        environment: environment of py-lmdb.
         before: the keys that are there, of each database, as they were put.
         txnid: the transaction that put the last of them.
-        name_end: what ends the name of a database where the main one has it as a key.
+        name_end: end of a database's name where the main one has it as a key.
     """
 
     def __init__(self, environment: Any, before: Logs, txnid: int, name_end: bytes) -> None:

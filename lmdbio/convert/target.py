@@ -23,8 +23,8 @@ def try_target(data: Path, output: str | os.PathLike[str] | None = None) -> None
     """Raise what ``convert`` would, if it could not write its file; leave nothing there.
 
     Args:
-        data: that is to be converted; it need not be there yet, but its folder.
-        output: as in ``convert``.
+        data: data file that is to be converted; it need not be there yet, but its folder.
+        output: argument of ``convert``.
     """
     target = sidecar_file(data, output)
     check_target(target, data, True)
@@ -39,7 +39,7 @@ def has_folder(output: str | os.PathLike[str] | None) -> bool:
     """Return whether the file goes to a folder that was named for it, and is made.
 
     Args:
-        output: as in ``convert``; None: where ``$LMDBIO_PROVENANCE_DIR`` says, if that is set.
+        output: argument of ``convert``; None: ``$LMDBIO_PROVENANCE_DIR`` counts, if it is set.
     """
     return output is not None or bool(os.environ.get(PROVENANCE_DIR))
 

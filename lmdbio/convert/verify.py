@@ -62,15 +62,15 @@ class VerifyReport:
     Attributes:
         data: the data file, for people.
         sidecar: the provenance file, likewise; None: there is none.
-        databases: names walked, None being the main database.
-        duplicates: those of them whose keys may have many values.
-        records, record_bytes: over all of them.
+        databases: names of the databases walked, None being the main one.
+        duplicates: names of those databases whose keys may have many values.
+        records, record_bytes: number of records in all of them, and their size.
         tree_pages, overflow_pages: pages of all trees, the free list's included.
         headers: overflow headers read.
         sidecar_records: records compared with the provenance file.
         sidecar_keys: keys compared with those that it computes.
-        bytes_read, requests: what the engine read.
-        seconds: taken.
+        bytes_read, requests: size and number of the engine's reads.
+        seconds: duration of the walk and its checks.
     """
 
     data: Path | str
@@ -110,7 +110,7 @@ def verify(
     Args:
         provenance: a provenance file that must be there; None: the one at its usual places,
             if any (``provenance.find_sidecar``).
-        progress: called with (tree pages done, in all, "walk").
+        progress: function of (tree pages done, in all, "walk").
 
     Raises:
         CorruptedError, ShortReadError, InvalidError, VersionMismatchError: the database.

@@ -29,13 +29,13 @@ class DataFacts:
     """A data file, and the database in it that is looked at.
 
     Attributes:
-        file_bytes, used_bytes: that the file has, and up to the last page that its state uses.
-        free_bytes: of pages within it that nothing uses.
-        entries: of the database.
-        tree_bytes: of the pages of its tree, without values of their own pages.
+        file_bytes, used_bytes: size of the file, and of its part up to the last page in use.
+        free_bytes: size of the pages within it that nothing uses.
+        entries: number of entries of the database.
+        tree_bytes: size of the pages of its tree, without values of their own pages.
         named: the databases that it names.
-        holds_named_only: it holds nothing else.
-        damage: that was met among its pages, in words; "": none was.
+        holds_named_only: whether it holds nothing else.
+        damage: damage that was met among its pages, in words; "": none was.
     """
 
     file_bytes: int = 0
@@ -53,9 +53,9 @@ class SampleFacts:
     """Some records of it, spread evenly.
 
     Attributes:
-        records: that were looked at.
-        median_bytes, largest_bytes: of their values.
-        kinds: of values, the most frequent first, in words.
+        records: number of records that were looked at.
+        median_bytes, largest_bytes: sizes of their values.
+        kinds: kinds of values, the most frequent first, in words.
         keys: the forms of keys, in words.
         ascending: share of neighbours in the sample that lie in the order of their keys on disk.
         adjacent: share of records that lie right behind the one before them.
@@ -75,11 +75,11 @@ class LockFacts:
     """The lock file, in which readers hold their snapshots.
 
     Attributes:
-        exists: it is there.
-        is_writable: this user may write to it, or make it.
+        exists: whether it is there.
+        is_writable: whether this user may write to it, or make it.
         readers, stale: slots that are held, and those of processes that have ended.
         behind: transactions since the oldest snapshot that is held.
-        unseen: why slots were not looked at; "": they were.
+        unseen: reason why slots were not looked at; "": they were.
     """
 
     exists: bool = False
@@ -96,9 +96,9 @@ class LimitFacts:
 
     Attributes:
         open_files, open_files_hard: descriptors, now and as far as the process may raise them.
-        locked_bytes, address_bytes: of memory that may be locked, and of address space.
-        mappings: that a process may have.
-        processors, machine_processors: that this process may use, and that there are.
+        locked_bytes, address_bytes: limits of the memory that may be locked, and of address space.
+        mappings: number of mappings that a process may have.
+        processors, machine_processors: number of processors for this process, and of all.
         quota: processors' time that its control group allows, in processors.
     """
 
@@ -117,11 +117,11 @@ class MemoryFacts:
     """Memory.
 
     Attributes:
-        available_bytes: that this process can still get.
-        is_grouped: its control group, not the machine, is what bounds that.
-        budget_bytes: that a Records or a Reader takes unless told otherwise.
+        available_bytes: size of the memory that this process can still get.
+        is_grouped: whether its control group, not the machine, is what bounds that.
+        budget_bytes: budget that a Records or a Reader takes unless told otherwise.
         cached_bytes_max: bytes of the largest file that the page cache is asked to keep whole.
-        shm_bytes, shm_free_bytes: of /dev/shm, where ranks share windows.
+        shm_bytes, shm_free_bytes: size of /dev/shm, of ranks' windows, and of what is free there.
     """
 
     available_bytes: int = 0
@@ -137,9 +137,9 @@ class MpiFacts:
     """MPI, as far as this Python has it.
 
     Attributes:
-        mpi4py: its version; "": it is not installed.
+        mpi4py: version of mpi4py; "": it is not installed.
         launcher, library: the mpiexec that is found, and its MPI; "": none.
-        ranks: that a launcher has started this process as one of; 0: none has.
+        ranks: number of ranks in the job of this process; 0: no launcher has started it.
     """
 
     mpi4py: str = ""
@@ -154,8 +154,8 @@ class ProvenanceFacts:
 
     Attributes:
         status: "good", "absent", "stale", "damaged", "unproven" or "unreadable".
-        reason: why.
-        deep_bytes: that opening would hash; 0: nothing.
+        reason: reason for the status.
+        deep_bytes: size of what opening would hash; 0: nothing.
     """
 
     status: str = "absent"
@@ -168,7 +168,7 @@ class TunedFacts:
     """Rates of this file system that ``lmdbio tune`` measured.
 
     Attributes:
-        when: in words; "": it has not.
+        when: date of the measurement, in words; "": there is none.
         stream_rate, random_rate: bytes a second in order, and at random in requests of
             ``random_bytes``.
     """
@@ -186,8 +186,8 @@ class TransformFacts:
     Attributes:
         name: name that the user gave it; "": none was named.
         seconds: time of a call by one thread; None: there are no records.
-        gain: calls a second by two threads at the same time, as a multiple of those by one; None:
-            there is one processor.
+        gain: ratio of calls a second by two threads at the same time to those by one; None: there
+            is one processor.
         free_gain: the same of a function that is known to let go of Python's lock.
         error: exception that it raised, in words; "": none.
     """
@@ -204,10 +204,10 @@ class Facts:
     """All of them.
 
     Attributes:
-        path: as the user named it.
-        name: of the database that is looked at; "": the main one.
+        path: path as the user named it.
+        name: name of the database that is looked at; "": the main one.
         uring: an io_uring can be had; None: it was not tried.
-        the others: see their classes.
+        the others: facts of their classes.
     """
 
     path: str

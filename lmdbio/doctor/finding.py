@@ -15,7 +15,7 @@ class Finding:
     """A finding.
 
     Attributes:
-        topic: such as "storage".
+        topic: subject, such as "storage".
         severity: "good", "note" or "problem".
         text: a sentence.
     """

@@ -56,8 +56,8 @@ class Diagnosis:
     Attributes:
         findings: all findings in the order in which they are told, problems first.
         limit: a sentence: what limits this data set here.
-        command: to be typed next.
-        reason: why that one.
+        command: command to be typed next.
+        reason: reason for that command.
     """
 
     findings: tuple[Finding, ...]

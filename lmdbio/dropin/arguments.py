@@ -81,7 +81,7 @@ class LmdbKeywords:
         """Return the keywords as py-lmdb takes them: None means the default.
 
         Args:
-            given: in order.
+            given: keywords' values, in order.
         """
         if None not in given[:-1]:  # the last one's default is None
             return cls(*given)

@@ -21,10 +21,10 @@ def copy_by_lmdb(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, comp
     """Have py-lmdb copy a file.
 
     Args:
-        file: to copy.
-        call: copies py-lmdb's environment, and its transaction or None.
-        txn: of ours, whose state is copied; None: the newest.
-        compact: as the caller of ``Environment.copy`` said.
+        file: DataFile to copy.
+        call: function that copies py-lmdb's environment, and its transaction or None.
+        txn: transaction of ours, whose state is copied; None: the newest.
+        compact: argument of ``Environment.copy``, as its caller gave it.
 
     Raises:
         TypeError: ``txn`` is no transaction, or goes with ``compact`` alone.

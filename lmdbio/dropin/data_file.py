@@ -101,14 +101,14 @@ class DataFile(_Counted):
     in another thread outlives ``close``.
 
     Attributes:
-        path: of the environment, as the caller gave it.
+        path: path of the environment, as the caller gave it.
         location: the same from any folder.
         subdir: whether ``path`` is a folder.
-        why_readonly: why a program that says nothing of it may not write; "": it says so.
-        lock: its lock file, with reader slots.
-        engine: reads pages and values; None: closed.
-        direct_path: reads past the page cache; None: no iteration has asked for it, or closed.
-        version, page_size: of the data format, 1 or 3, and bytes.
+        why_readonly: reason why a program that says nothing of it may not write; "": it says so.
+        lock: LockFile of the file, with reader slots.
+        engine: Engine that reads pages and values; None: closed.
+        direct_path: DirectPath past the page cache; None: no iteration asked for it, or closed.
+        version, page_size: version of the data format, 1 or 3, and size of a page, bytes.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: bytes of a block that an iteration reads ahead.
         advised: whether the kernel's own readahead is small, so that reads ahead are announced.
@@ -116,9 +116,9 @@ class DataFile(_Counted):
 
     Args:
         path: folder, or file with ``subdir=False``.
-        keywords: of ``lmdb.open``.
-        overrides: how to read, as the caller asked.
-        cache_bytes, block_bytes_max, why_readonly: as above.
+        keywords: keywords of ``lmdb.open``.
+        overrides: Overrides of how to read, as the caller asked.
+        cache_bytes, block_bytes_max, why_readonly: attributes of the same names.
 
     Raises:
         lmdb.Error: no such file, as in py-lmdb.
@@ -392,9 +392,9 @@ def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
     The reason stays ours where it says more: of servers, and of what is no database.
 
     Args:
-        path: of the environment, for people.
-        data: its data file.
-        error: met while it was opened, or its meta pages were read.
+        path: path of the environment, for people.
+        data: path of its data file.
+        error: error that was met while it was opened, or its meta pages were read.
     """
     if isinstance(error, OSError):
         return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)

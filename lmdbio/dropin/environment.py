@@ -80,18 +80,18 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     Args:
         path: folder, or file with ``subdir=False``; or the URL of a file, which takes no lock.
         map_size: bytes; only shown by ``info()``.
-        readonly: None: not said, so False; True where ``LMDBIO_READONLY=1`` is set.
-        lock: hold reader slots.
-        engine: how to read: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto": chosen
-            (``lmdbio.machine.choice``), long iterations past the page cache while that is as good
-            (``lmdbio.reading.direct_path``).
+        readonly: whether nothing is written; None: False, or True with ``LMDBIO_READONLY=1``.
+        lock: whether to hold reader slots.
+        engine: engine that reads: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto":
+            chosen (``lmdbio.machine.choice``), long iterations past the page cache while that is
+            as good (``lmdbio.reading.direct_path``).
         depth: requests in flight; None: chosen.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: values that iteration reads ahead, twice.
-        provenance: with ``readonly=False``: ``close()`` leaves a provenance file, at its usual
-            place (True), or in a file or folder (``convert.on_close.CollectingEnvironment``).
-        order: with ``provenance``: "insertion" has that file tell the order in which records are
-            put, too, which readers may ask for.
+        provenance: place of the provenance file that ``close()`` leaves with ``readonly=False``:
+            the usual one (True), or a file or folder (``convert.on_close.CollectingEnvironment``).
+        order: order of records that this file tells, with ``provenance``: "insertion" adds the one
+            in which they are put, which readers may ask for.
 
     Raises:
         lmdb.Error: no such file, as in py-lmdb.

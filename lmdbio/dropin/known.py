@@ -39,10 +39,10 @@ class Reading:
     """How an environment reads its file.
 
     Attributes:
-        choice: of the engine.
+        choice: Choice of the engine.
         advised: the kernel's own readahead is small, so that reads ahead are announced.
         dense: readers ahead should bring whole stretches of the file, in order.
-        budget_bytes: of the memory of this process, as it was.
+        budget_bytes: memory budget of this process, as it was.
     """
 
     choice: Choice
@@ -56,8 +56,8 @@ class State:
     """The newest state of a file.
 
     Attributes:
-        raw: both meta pages; None: a commit came between.
-        meta: what they say.
+        raw: bytes of both meta pages; None: a commit came between.
+        meta: Meta that they hold.
     """
 
     raw: bytes | None

@@ -25,11 +25,11 @@ class LockFile:
 
     Attributes:
         wanted: ``lock=True``, no parent of this process has the file open, and it is no URL.
-        slots: None: none could be had, or were asked for.
+        slots: reader slots of the file; None: none could be had, or were asked for.
 
     Args:
-        path: of the environment, from any folder.
-        keywords: of ``lmdb.open``.
+        path: path of the environment, from any folder.
+        keywords: keywords of ``lmdb.open``.
     """
 
     __slots__ = ("_has_ended", "_options", "_path", "slots", "wanted")
@@ -47,7 +47,7 @@ class LockFile:
         """Get at the slots; return None where there are none to be had.
 
         Args:
-            engine: of the data file.
+            engine: Engine of the data file.
 
         Raises:
             lmdb.Error: the environment is closed.

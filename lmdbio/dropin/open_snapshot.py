@@ -31,16 +31,16 @@ class OpenSnapshot:
 
     Attributes:
         meta, pages: the state of the file, and its pages, cached.
-        snapshot: vouches for what is read of them.
+        snapshot: Snapshot, which vouches for all that is read of them.
         buffers: keys and values are handed out as memoryviews.
-        mapping: of the engine, from which views are lent; None: values are bytes.
+        mapping: mapping of the engine, from which views are lent; None: values are bytes.
         finds: the C core's ``get`` in each database that one was asked of, by name.
         tables: the keys of databases by number, by name.
-        is_newest: says at once whether the file still has this state; False where it cannot.
+        is_newest: quick check that the file still has this state; False where it cannot say.
 
     Args:
-        meta, pages, buffers: as above.
-        raw: both meta pages, as they were; None: they have moved on.
+        meta, pages, buffers: attributes of the same names.
+        raw: bytes of both meta pages, as they were; None: they have moved on.
         held: reader slots keep the pages from being overwritten.
     """
 
@@ -72,8 +72,8 @@ class OpenSnapshot:
         """Return the database record of ``name``.
 
         Args:
-            name: of the database; None: the main one.
-            verify: raises where a writer may have overwritten what was read.
+            name: name of the database; None: the main one.
+            verify: function that raises where a writer may have overwritten what was read.
 
         Raises:
             NotFoundError, IncompatibleError, BadValsizeError: there is no such database.

@@ -41,12 +41,12 @@ class Opened(NamedTuple):
     """An environment, as it was when this process first opened it for writing.
 
     Attributes:
-        path: as the program gave it.
+        path: path as the program gave it.
         file: the data file, absolute.
-        inode: its device and number.
+        inode: device and number of the file.
         txnid: the newest transaction.
         place: the line that opened it.
-        pid: of the process.
+        pid: number of the process.
     """
 
     path: str
@@ -79,9 +79,9 @@ def note(path: str | bytes, environment: Any, keywords: LmdbKeywords) -> None:
     """Note that py-lmdb's environment has just been opened for writing, the first time alone.
 
     Args:
-        path: as the program gave it.
-        environment: py-lmdb's.
-        keywords: that it was opened with.
+        path: path as the program gave it.
+        environment: environment of py-lmdb.
+        keywords: keywords that it was opened with.
     """
     if path not in _noted and len(_noted) < PATHS_MAX:
         _note(path, environment, keywords)

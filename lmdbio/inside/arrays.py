@@ -27,10 +27,10 @@ class NpyHeader:
     """The header of a .npy value.
 
     Attributes:
-        dtype: of the array; None: one that is not shown, such as objects, which are pickles.
-        shape: of the array.
+        dtype: type of the array; None: one that is not shown, such as objects, which are pickles.
+        shape: shape of the array.
         fortran: the first index moves fastest.
-        data: where its bytes begin.
+        data: offset of its first byte in the value.
         text: dtype and shape, for people.
     """
 

@@ -25,10 +25,10 @@ def notebook_card(
     """Return a card as HTML.
 
     Args:
-        title: of the object, such as "Records".
-        path: of the data.
+        title: name of the object, such as "Records".
+        path: path of the data.
         facts: name and value of each fact.
-        cards: some records.
+        cards: cards of some records.
     """
     shown = "".join(
         f'<span style="margin-right:18px;white-space:nowrap"><b>{escape(value)}</b> '

@@ -20,9 +20,10 @@ class CardMaker:
     """Makes cards of records, and counts the pictures among them.
 
     Args:
-        side: of a picture at most, pixels.
-        pillow: shrink image files by Pillow.
-        plain_bytes_max: without it, take image files of so many bytes in all as they are.
+        side: largest side of a picture, pixels.
+        pillow: whether image files are shrunk by Pillow.
+        plain_bytes_max: limit on image files, bytes in all, that are taken as they are without
+            Pillow.
         value_bytes_max: values above this are not read for a picture.
 
     Attributes:
@@ -41,10 +42,10 @@ class CardMaker:
         """Return the card of a record.
 
         Args:
-            key: as text.
-            kind, glimpse: of its value.
-            read: gives all of the value; called where the glimpse is a part, and a picture may
-                come of it.
+            key: key as text.
+            kind, glimpse: Kind and Glimpse of its value.
+            read: function that gives all of the value; called where the glimpse is a part, and a
+                picture may come of it.
         """
         inner = kind.inner.detail if kind.inner is not None else ""
         detail = ", ".join(filter(None, (kind.detail, inner)))

@@ -17,9 +17,9 @@ class Glimpse:
     """A part of a value.
 
     Attributes:
-        head: its first bytes.
-        length: of the whole, bytes; None: not known, as of what was unpacked in part.
-        tail: its last bytes, where the head is not all of it.
+        head: first bytes of the value.
+        length: size of the whole, bytes; None: not known, as of what was unpacked in part.
+        tail: last bytes of the value, where the head is not all of it.
     """
 
     head: bytes

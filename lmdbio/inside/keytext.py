@@ -51,7 +51,7 @@ def parse_key(text: str, *, integer_bytes: int = 0) -> bytes:
     r"""Return the key that a text stands for: ``0x...``, a number, or text with escapes.
 
     Args:
-        integer_bytes: of the keys of a database whose keys are integers; 0: they are none.
+        integer_bytes: size of the keys of a database whose keys are integers; 0: they are none.
 
     Raises:
         ValueError: an escape that is none, or a number that is too large for a key.
@@ -88,7 +88,7 @@ def similar_keys(key: bytes, examples: Sequence[bytes]) -> Iterator[bytes]:
     The digits of a number may lack zeros before them, and what stands around it in other keys.
 
     Args:
-        key: that is not there.
+        key: key that is not there.
         examples: keys that are.
     """
     numbers = re.findall(rb"\d+", key)

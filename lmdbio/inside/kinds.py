@@ -37,12 +37,12 @@ class Kind:
     """The kind of a value.
 
     Attributes:
-        name: of the kind, such as "JPEG" or "Datum".
+        name: name of the kind, such as "JPEG" or "Datum".
         group: "image", "array", "text", "sound", "packed", "objects", "binary" or "empty".
         detail: a size, a shape, a label; "": nothing is known.
-        extension: of a file that holds such a value, without its dot.
+        extension: extension of a file that holds such a value, without its dot.
         size: (width, height) of an image.
-        inner: of what a compressed value or a Datum holds.
+        inner: Kind of the content of a compressed value or a Datum.
     """
 
     name: str
@@ -79,8 +79,8 @@ def guess(glimpse: Glimpse, depth: int = 0) -> Kind:
     """Return the kind of a value.
 
     Args:
-        glimpse: its first and its last bytes.
-        depth: of the compressions that it was in.
+        glimpse: Glimpse of the value: its first and its last bytes.
+        depth: number of compressions that it was in.
     """
     if not glimpse.head:
         return EMPTY

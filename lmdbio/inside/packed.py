@@ -29,7 +29,7 @@ class Unpacked:
 
     Attributes:
         head: the bytes.
-        is_whole: that is all of it.
+        is_whole: whether the value holds no more.
     """
 
     head: bytes
@@ -51,9 +51,9 @@ def unpack(name: str, head: bytes, bytes_max: int) -> Unpacked | None:
     """Unpack the beginning of a value.
 
     Args:
-        name: of the compression, as ``find_packing`` gave it.
+        name: name of the compression, as ``find_packing`` gave it.
         head: the value, or its first bytes.
-        bytes_max: to unpack at most.
+        bytes_max: largest size of what is unpacked.
 
     Returns:
         It; None where these bytes are not so compressed, or are too few.

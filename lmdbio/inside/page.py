@@ -105,12 +105,12 @@ class Card:
     """A record as it is shown.
 
     Attributes:
-        key: of the record, as text.
-        length: of the value, bytes.
-        title, detail: of its kind.
+        key: key of the record, as text.
+        length: size of the value, bytes.
+        title, detail: title and detail of the value's kind.
         image: address of its picture; "": it has none.
-        width, height: of the picture, pixels; 0: not known.
-        lines: that show it, where it has no picture.
+        width, height: size of the picture, pixels; 0: not known.
+        lines: lines that show it, where it has no picture.
     """
 
     key: str
@@ -128,13 +128,13 @@ class Gallery:
     """All that a page tells.
 
     Attributes:
-        name, path: of the data set.
+        name, path: name and path of the data set.
         facts: name and value of each fact.
-        chosen: which records these are, in words.
+        chosen: choice of these records, in words.
         types: titles of kinds, and how many have each.
-        forms: of keys, and how many have each.
-        sizes: of values, bytes.
-        cards: of the records, in the order of their keys.
+        forms: forms of keys, and how many have each.
+        sizes: size of each value, bytes.
+        cards: cards of the records, in the order of their keys.
     """
 
     name: str

@@ -68,8 +68,8 @@ def describe_keys(forms: list[tuple[str, int]], shown: int = FORMS_MAX) -> str:
     """Return forms in one line, with their shares.
 
     Args:
-        forms: as ``key_forms`` gives them.
-        shown: so many of them at most.
+        forms: forms of keys, as ``key_forms`` gives them, with their counts.
+        shown: largest number of forms that are named.
     """
     count = sum(each for _, each in forms)
     if len(forms) == 1:

@@ -33,9 +33,9 @@ def pixels_of(value: bytes, kind: Kind, side_max: int = SIDE_MAX) -> Pixels | No
     """Return a picture of a value that holds an array; None: it is none that makes a picture.
 
     Args:
-        value: all of it.
-        kind: of it.
-        side_max: of the picture, pixels: every so many rows and columns are taken.
+        value: value, all of it.
+        kind: Kind of the value.
+        side_max: largest side of the picture, pixels: every so many rows and columns are taken.
     """
     array = None
     if kind.name == "Datum":

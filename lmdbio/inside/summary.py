@@ -21,8 +21,8 @@ class Bin:
     """The values of about one size.
 
     Attributes:
-        low, high: from, to below, bytes.
-        count: of them.
+        low, high: smallest size, and the size that all are below, bytes.
+        count: number of values.
     """
 
     low: float

@@ -39,7 +39,7 @@ class Thumbnail:
 
     Attributes:
         mime: type of the file.
-        content: of the file.
+        content: content of the file.
         width, height: pixels; 0: not known.
     """
 
@@ -65,11 +65,11 @@ def thumbnail(
     """Return a small picture of a value; None: there is none to be had.
 
     Args:
-        value: all of it.
-        kind: of it.
-        side: of the picture at most, pixels.
-        pillow: shrink image files by Pillow.
-        plain_bytes_max: without it, take image files up to this size as they are.
+        value: value, all of it.
+        kind: Kind of the value.
+        side: largest side of the picture, pixels.
+        pillow: whether image files are shrunk by Pillow.
+        plain_bytes_max: largest size of an image file that is taken as it is, without Pillow.
     """
     inner = _image_file(value, kind)
     if inner is not None:

@@ -24,9 +24,9 @@ class Field:
     """A field of a message: its number and wire type, its number or the place of its bytes.
 
     Attributes:
-        number, wire: of its tag.
-        value: of a varint; of fixed ones of 4 bytes, how many follow each other; else 0.
-        start, stop: of its bytes in the message, from the first of such a run to its last.
+        number, wire: number and wire type of its tag.
+        value: value of a varint; number of fixed fields of 4 bytes that follow each other; else 0.
+        start, stop: offsets of its bytes in the message, from the first of such a run to its last.
     """
 
     number: int
@@ -88,7 +88,7 @@ def _run(glimpse: Glimpse, at: int, number: int) -> int:
     """Return how many fixed fields of one number follow each other: floats come so by thousands.
 
     Args:
-        at: where the last byte of the tag of the first one is.
+        at: offset of the last byte of the first one's tag.
     """
     if number > 15:  # a tag of two bytes
         return 1
@@ -123,10 +123,10 @@ class Datum:
     """A Datum of Caffe (caffe.proto): an image or a feature, and its label.
 
     Attributes:
-        channels, height, width: of the data, 0: not told.
-        label: None: not told, or not at hand.
-        data: where its bytes lie in the value; None: it has none.
-        floats: of its float_data; None: not all are at hand.
+        channels, height, width: dimensions of the data, 0: not told.
+        label: label of the image, a number; None: not told, or not at hand.
+        data: offsets of its bytes in the value (first, end); None: it has none.
+        floats: number of values in its float_data; None: not all are at hand.
         is_encoded: the data are an image file.
     """
 

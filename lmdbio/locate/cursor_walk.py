@@ -66,8 +66,8 @@ class CursorWalk(OpenDatabase):
         """Find the extents (dtype ``EXTENT``) of records that lie ahead, each at most a round.
 
         Args:
-            indices: of the records, below ``count``, in the order of the walk.
-            alive: called now and then; may raise to give up.
+            indices: indices of the records, below ``count``, in the order of the walk.
+            alive: function that is called now and then; may raise to give up.
 
         Raises:
             CorruptedError, OSError, ShortReadError: a page is damaged or cannot be read.
@@ -193,7 +193,7 @@ class Handover(NamedTuple):
 
     Attributes:
         to: the team whose root takes it.
-        body: what to send.
+        body: message to send, bytes.
     """
 
     to: int
@@ -222,9 +222,9 @@ class Relay:
     Pure but for the walk: what is to be sent is returned, what came is handed in.
 
     Args:
-        walked: this root's own view of the file.
-        schedule: with blocks of one iteration.
-        team: whose root this is.
+        walked: CursorWalk of this root, its own view of the file.
+        schedule: Schedule with blocks of one iteration.
+        team: team whose root this is.
     """
 
     def __init__(self, walked: CursorWalk, schedule: Schedule, team: int) -> None:
@@ -280,8 +280,8 @@ class Relay:
         """Seek as far as needed: this root's records up to ``block``, and what others ask for.
 
         Args:
-            block: what this root reads next.
-            alive: called now and then; may raise to give up.
+            block: number of the block that this root reads next.
+            alive: function that is called now and then; may raise to give up.
 
         Returns:
             Which team the cursor goes on to; None: it stays, or is not here.

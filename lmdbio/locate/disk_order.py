@@ -36,7 +36,7 @@ def look_at_order(glance: Glance, keys: Iterable[bytes] | None = None) -> DiskOr
 
     Args:
         glance: the database that is looked at.
-        keys: of records spread over it, in order; None: it finds some.
+        keys: keys of records spread over it, in order; None: it finds some.
 
     Raises:
         OSError, Error: it cannot be read, or has moved on.

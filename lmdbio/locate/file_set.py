@@ -32,13 +32,13 @@ class FileSet:
     """The states of several files, and their places as parts of one.
 
     Args:
-        paths: of the data files.
+        paths: paths of the data files.
 
     Attributes:
         meta: the state of the first file.
-        locations: by which they are opened again, from any folder.
+        locations: names by which they are opened again, from any folder.
         counts: records of each file that was added, int64.
-        used_bytes: of all files together, as one.
+        used_bytes: size of all files together, as one.
     """
 
     meta: _core.Meta
@@ -56,7 +56,7 @@ class FileSet:
 
         Args:
             pages: engine that reads it.
-            meta: its state.
+            meta: newest meta page of the file.
             count: number of its records.
         """
         number, base, identity = len(self._identities), self.used_bytes, pages.identity()

@@ -44,7 +44,7 @@ class Seen:
     """A record that was come by.
 
     Attributes:
-        key, length: of it; the length of its value, bytes.
+        key, length: key of the record; length of its value, bytes.
         database: the named database that it describes; None: it is a plain record.
     """
 
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     """The first and the last bytes of a value.
 
     Attributes:
-        head, tail: of it; no tail where the head is all of it.
+        head, tail: first and last bytes of the value; no tail where the head is all of it.
     """
 
     head: bytes
@@ -69,13 +69,13 @@ class Glance:
     """One database of one file, in the state that it was opened in. For one thread.
 
     Args:
-        engine: of the data file; it stays open.
+        engine: Engine that reads the data file; it stays open.
         meta, db: the state, and the database in it.
-        name: of the database; None: the main one.
+        name: name of the database; None: the main one.
 
     Attributes:
         path: the data file.
-        engine, name, meta, db: as above.
+        engine, name, meta, db: arguments of the same names.
     """
 
     def __init__(self, engine: _core.Engine, meta: Meta, db: Database, name: bytes | None) -> None:
@@ -217,8 +217,8 @@ class Glance:
         """Return where the values of records lie (dtype ``EXTENT``), from a key on.
 
         Args:
-            key: of the first record, which is there.
-            count: of records; fewer come at the end of the database.
+            key: key of the first record, which is there.
+            count: number of records; fewer come at the end of the database.
         """
         with self._cursor() as cursor:
             if not self._move(cursor, Move.SET, key):
@@ -234,7 +234,7 @@ class Glance:
         """Return how many pages of the file nothing uses; None: the list of them is longer.
 
         Args:
-            records_max: of the list, to be read; each names the pages of one transaction.
+            records_max: largest number of the list's records to read; each is of one transaction.
         """
         free = Glance(self.engine, self.meta, self.meta.free_db, None)
         if free.db.entries > records_max:

@@ -47,10 +47,10 @@ def join_indexes(
     """Open several files as one.
 
     Args:
-        paths: of the data files.
-        open_index: opens one of them.
+        paths: paths of the data files.
+        open_index: function that opens one of them.
         db: a named database that each has, None for the main one.
-        beside: names the provenance file that is opened with each.
+        beside: function that names the provenance file which is opened with each.
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
@@ -140,7 +140,7 @@ class _Layouts:
     """The layouts of several files, which are one.
 
     Attributes:
-        name: of the first one's layout; None: no file has one.
+        name: name of the first one's layout; None: no file has one.
         columns: records of a sample.
     """
 
@@ -181,7 +181,7 @@ class JoinedKeys:
 
     Args:
         file_set: states of the files, with the number of records of each.
-        open_index: opens one.
+        open_index: function that opens one.
         columns: records of a sample.
     """
 
@@ -266,9 +266,9 @@ class _JoinedGroups(Ranges):
     """The records of each key of several files.
 
     Args:
-        keys: of the files.
-        files: how many there are.
-        firsts: of each file, the number of its first record, or of its first sample.
+        keys: keys of all files.
+        files: number of files.
+        firsts: number of each file's first record, or of its first sample.
     """
 
     def __init__(self, keys: JoinedKeys, files: int, firsts: I64) -> None:

@@ -70,7 +70,7 @@ class Groups(Ranges):
     """Where keys may have many.
 
     Args:
-        each: gives how many each has, uint64; called once, unless threads meet.
+        each: function that gives the count of each, uint64; called once, unless threads meet.
     """
 
     def __init__(self, each: Callable[[], npt.NDArray[np.uint64]]) -> None:
@@ -100,7 +100,7 @@ class Single(Ranges):
 
     Args:
         count: keys.
-        places: where the record of each is, shape (count,); None: in key order.
+        places: index of each key's record, shape (count,); None: in key order.
     """
 
     def __init__(self, count: int, places: npt.NDArray[np.int64] | None) -> None:
@@ -135,14 +135,14 @@ class KeyIndex:
     """The keys of one database in one state, by their numbers. Threads may share one.
 
     Args:
-        engine: of the data file, one that reads at any offset; it stays open.
+        engine: Engine of the data file, one that reads at any offset; it stays open.
         meta, db: the state, and the database in it.
-        pattern: what its keys look like; None: they follow no pattern.
-        leaves: gives the leaves, with their keys counted (dtype ``LEAF``), in key order; called
-            once at most, unless threads meet.
+        pattern: pattern of its keys; None: they follow no pattern.
+        leaves: function that gives the leaves, with their keys counted (dtype ``LEAF``), in key
+            order; called once at most, unless threads meet.
         groups: the records of each key; None: each has one.
-        guard: raises when what was read may be of another state.
-        pages: of the tree, to share; None: those of its own.
+        guard: function that raises when what was read may be of another state.
+        pages: Pages of the tree, to share; None: it makes its own.
     """
 
     def __init__(

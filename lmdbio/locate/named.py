@@ -28,7 +28,7 @@ def refuse_headers(
     Reads at most the first leaves of a database whose entries are few and lie on its leaves.
 
     Args:
-        name: of the database ``db``; None for the main one.
+        name: name of the database ``db``; None for the main one.
 
     Raises:
         LookupError: it holds named databases alone; the message names them.

@@ -85,12 +85,12 @@ def open_record_index(
         locate: "provenance" demands the provenance file, "scan" walks the tree, "auto" takes the
             provenance file when there is one that holds, says so in a warning when it does not.
         provenance: the file, or its folder; None: the usual places (``provenance.find_sidecar``).
-        check: how the provenance file is checked against the data (``freshness.check``).
-        order: how records are numbered: "key", or "insertion": as they were put, where that is
-            known: by ``lmdbio convert --order``, or because their keys are numbers that count
+        check: method of checking the provenance file against the data (``freshness.check``).
+        order: numbering of the records: "key", or "insertion": the order in which they were put,
+            where ``lmdbio convert --order`` noted it, or their keys are numbers that count
             (``KeyPattern.by_number``).
-        samples: which records are samples (``wanted_samples``); None: all are.
-        subdir: as in ``lmdb.open``; None takes either.
+        samples: records that are samples (``wanted_samples``); None: all are.
+        subdir: argument of ``lmdb.open``; None takes a folder or a file.
         vouched: digest (``RecordIndex.digest``) of a provenance file that another process has
             checked against this very file just now: one of that digest is taken at its word.
 
@@ -171,7 +171,7 @@ def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order)
     Args:
         layout: "auto", the name of a layout or a ``Layout``; None: each record is a sample.
         skip: keys and patterns of keys that are left out (``layouts.skipping``).
-        order: of records, as for ``open_record_index``.
+        order: order of the records, an argument of ``open_record_index``.
 
     Raises:
         ValueError, TypeError: there is no such layout, it does not go with the order, or a key is
@@ -257,8 +257,8 @@ class NumberedKeys(NamedTuple):
     """The parts of a ``KeyIndex`` of one database in one state.
 
     Attributes:
-        pattern: of its keys; None: they follow no pattern.
-        leaves: with their keys counted, in key order; empty where there is a pattern.
+        pattern: pattern of its keys; None: they follow no pattern.
+        leaves: leaves with their keys counted, in key order; empty where there is a pattern.
         groups: the records of each key; None: each has one.
     """
 
@@ -273,7 +273,7 @@ def number_keys(
     """Number the keys of a database: by the provenance file at its usual place, or by a walk.
 
     Args:
-        engine: of the data file.
+        engine: Engine of the data file.
         meta, db: the state, and the database ``name`` in it.
 
     Raises:
@@ -304,7 +304,7 @@ class _Refused(NamedTuple):
 
     Attributes:
         reason: a sentence.
-        is_usual: there is none, which most databases have not, and nobody named one.
+        is_usual: whether there is none, which most databases have not, and nobody named one.
     """
 
     reason: str

@@ -195,9 +195,9 @@ class OpenFile(NamedTuple):
     """A file whose pages can be read, its state, and one database of it.
 
     Attributes:
-        pages: reads the file; the caller closes it.
+        pages: Engine of the file; the caller closes it.
         meta: the newest state.
-        database: as this state records it.
+        database: record of the database in this state.
     """
 
     pages: _core.Engine
@@ -270,8 +270,8 @@ def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
     """Return what is made of the newest state of a file; try again where a writer came between.
 
     Args:
-        path: of the file, for the message.
-        make: opens it, leaves nothing open where it fails, and raises ``MovedError`` then.
+        path: path of the file, for the message.
+        make: opener that leaves nothing open where it fails, and raises ``MovedError`` then.
         told: the message, of how often.
 
     Raises:
@@ -294,10 +294,10 @@ class Guarding:
     """A look at the meta pages that is under way: ``guard_state`` without waiting.
 
     Args:
-        pages, meta: of ``guard_state``.
+        pages, meta: arguments of ``guard_state``.
 
     Attributes:
-        ticket: of its read.
+        ticket: ticket of its read.
     """
 
     def __init__(self, pages: _core.Engine, meta: _core.Meta) -> None:

@@ -49,10 +49,10 @@ class RecordIndex(OpenDatabase):
 
     Attributes:
         locate: "provenance" or "scan"; the latter, too, once the provenance file is found damaged.
-        reason: why not by provenance, "" when it is.
+        reason: reason why it is not located by provenance; "": it is.
         entries: records of the database, samples or not.
         columns: records of a sample, which follow one another; ``count`` is of records.
-        layout: of the samples; None: there is none, or nobody has asked.
+        layout: layout of the samples; None: there is none, or nobody has asked.
     """
 
     locate: Literal["provenance", "scan"]

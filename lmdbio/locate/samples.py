@@ -104,10 +104,10 @@ class FoundSamples(NamedTuple):
     """The samples of a database, as far as a look at a few keys tells.
 
     Attributes:
-        keys: of the database.
-        selection: of its layout; None: it has none, and each record is a sample.
+        keys: keys of the database.
+        selection: Selection of its layout; None: it has none, and each record is a sample.
         skip: keys that are left out, and patterns of such.
-        odd_keys: where no layout is known, those that may belong to no sample.
+        odd_keys: keys that may belong to no sample, where no layout is known.
     """
 
     keys: _LookedUp
@@ -180,8 +180,8 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
     """Find the samples of an open database by a look at a few of its keys.
 
     Args:
-        name: of the database; None for the main one.
-        wanted: which records are samples.
+        name: name of the database; None for the main one.
+        wanted: records that are to be samples (``Wanted``).
 
     Raises:
         IncompatibleError: the database has another layout than the one that was asked for, or its

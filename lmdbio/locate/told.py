@@ -36,13 +36,13 @@ class Told:
     """Answers about the tree of one database. Threads may share it.
 
     Args:
-        file: whose tree it is; it stays open.
+        file: file whose tree it is; it stays open.
         known: the section of its provenance file, or a walk.
-        is_demanded: by the provenance file, or not at all: then damage stays an error.
+        is_demanded: whether the provenance file alone may answer: then damage stays an error.
 
     Attributes:
-        known: as above; a walk, once there was one.
-        reason: why the section was left; "": it was not.
+        known: section or walk; a walk, once there was one.
+        reason: reason why the section was left; "": it was not.
     """
 
     def __init__(self, file: OpenFile, known: Section | WalkedTree, *, is_demanded: bool) -> None:
@@ -69,7 +69,7 @@ class Told:
         """Return the walk of the tree that takes the place of a section.
 
         Args:
-            error: why; raised where the provenance file is demanded.
+            error: damage that was met; raised where the provenance file is demanded.
 
         Raises: as ``ask``.
         """

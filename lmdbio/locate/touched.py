@@ -35,8 +35,8 @@ def touching(
     """Read the first bytes of files in threads, in order; they end with the body. Of URLs none.
 
     Args:
-        paths: of the files.
-        beside: names a file that is opened with each.
+        paths: paths of the files.
+        beside: function that names a file which is opened with each.
 
     Yields:
         A function to call when the next file has been opened.

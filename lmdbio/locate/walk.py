@@ -26,9 +26,9 @@ class WalkedTree(NamedTuple):
     """The findings of one walk over a tree (16 bytes a record stay in memory).
 
     Attributes:
-        extents, leaves: in key order, dtype ``EXTENT`` and ``LEAF``.
+        extents, leaves: extents and leaves in key order, dtype ``EXTENT`` and ``LEAF``.
         each: items of each key, uint64; empty without duplicates.
-        keys: their pattern; None: they follow none, or were not followed.
+        keys: pattern of the keys; None: they follow none, or were not followed.
     """
 
     extents: _core.Extents
@@ -51,9 +51,9 @@ def walk_tree(
     """Walk a database, all pages of a chunk in flight together.
 
     Args:
-        pages: of the data file.
+        pages: Engine of the data file.
         meta, db: the state, and the database in it.
-        keys: follow the keys, too, which takes as long as the rest.
+        keys: whether to follow the keys, too, which takes as long as the rest.
 
     Raises:
         OSError, Error: the tree cannot be read.
@@ -88,7 +88,7 @@ def find_leaves(
     By the walk that was done, else by the provenance file where it names them, else by a walk.
 
     Args:
-        known: what the provenance file says of the database, or the walk.
+        known: section of the provenance file on the database, or the walk.
 
     Raises:
         ProvenanceError: the provenance file is damaged.

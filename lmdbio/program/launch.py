@@ -34,11 +34,11 @@ class _Main(NamedTuple):
     """A program that was found.
 
     Attributes:
-        code: to run.
-        names: of the module ``__main__``, with their values.
+        code: code to run.
+        names: names of the module ``__main__``, with their values.
         argv0: the first of ``sys.argv``.
         folder: the first of ``sys.path``.
-        holds_code: also where Python was told to put no folder there (``python -P``).
+        holds_code: whether ``folder`` goes there even where Python puts none (``python -P``).
     """
 
     code: CodeType
@@ -52,8 +52,8 @@ def run_program(name: str, arguments: Sequence[str], *, is_module: bool) -> int:
     """Run a program to its end, and return its exit status.
 
     Args:
-        name: of a script, of a folder or a zip file with a ``__main__.py``, or of a module.
-        arguments: of the program.
+        name: name of a script, of a folder or a zip file with a ``__main__.py``, or of a module.
+        arguments: arguments of the program.
         is_module: ``name`` is what ``python -m`` takes.
 
     Raises:

@@ -33,11 +33,11 @@ class FileReport:
 
     Attributes:
         file: absolute.
-        ways: how it was read.
-        before, after: as it was when it was first opened, and at the end; None: not known.
-        is_unwritten: it was opened for writing, and nothing was committed.
-        gain: what is known of the gain where lmdbio reads instead of py-lmdb.
-        measured: what ``lmdbio tune`` measured of its storage; "": nothing.
+        ways: ways in which it was read.
+        before, after: state of the file when it was first opened, and at the end; None: not known.
+        is_unwritten: whether it was opened for writing, and nothing was committed.
+        gain: gain where lmdbio reads instead of py-lmdb, as far as it is known, in words.
+        measured: result of ``lmdbio tune`` for its storage, in words; "": nothing.
     """
 
     file: str
@@ -62,13 +62,13 @@ class Report:
     """All that a program read.
 
     Attributes:
-        seconds: that it ran.
-        rank: of its job; None: none started it.
-        storage_bytes: that the kernel brought from storage for all that is counted, of whatever
-            file; None: it does not say.
+        seconds: duration of the run.
+        rank: rank in its job; None: none started it.
+        storage_bytes: size of what the kernel brought from storage for all that is counted, of
+            whatever file; None: it does not say.
         forked, counted: processes forked from this one, and processes besides it in this report.
         spawns: processes were spawned, which are not.
-        files: that were opened.
+        files: reports of the files that were opened.
     """
 
     seconds: float

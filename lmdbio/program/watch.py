@@ -42,10 +42,10 @@ class Account:
     """All that one process has read.
 
     Attributes:
-        lines: by file and way.
+        lines: lines by file and way.
         first_seen: files, as they were when it first opened them.
         opened: environments that it opened for writing.
-        storage_bytes: that the kernel brought from storage for it; None: it does not say.
+        storage_bytes: size of what the kernel brought from storage for it; None: it does not say.
         forked: processes that it forked.
     """
 

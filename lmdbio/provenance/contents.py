@@ -18,7 +18,7 @@ class Contents(Protocol):
     """The bytes of an open file.
 
     Attributes:
-        path: for people.
+        path: name of the file, for people.
         size: bytes.
     """
 

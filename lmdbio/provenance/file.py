@@ -45,10 +45,10 @@ class Provenance:
     processes may go on with it.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         size: bytes.
         facts: the state of the database that it describes.
-        databases: names, None being the main database.
+        databases: names of the databases, None being the main one.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, cache_bytes_max: int) -> None:

@@ -71,8 +71,8 @@ class DeepCheck:
     Attributes:
         due: pages would be read and hashed now.
         reasons: the hints that differ, or the check that was asked for.
-        remembered: this user's earlier deep check of this very file still counts.
-        bytes: read by a deep check.
+        remembered: whether this user's earlier deep check of this very file still counts.
+        bytes: number of bytes that a deep check reads.
     """
 
     due: bool
@@ -87,9 +87,9 @@ class CheckReport:
 
     Attributes:
         how: "fast", "deep" (pages were hashed) or "remembered" (they were, earlier).
-        reasons: why fast was not enough.
-        bytes: hashed.
-        seconds: taken.
+        reasons: reasons why fast was not enough.
+        bytes: number of bytes that were hashed.
+        seconds: duration of the check.
     """
 
     how: str
@@ -134,7 +134,7 @@ def check(
 
     Args:
         check: "fast"; "deep": hash unless remembered; "always": hash each time.
-        progress: called with (pages done, pages in all, "hash").
+        progress: function of (pages done, pages in all, "hash").
 
     Raises:
         StaleError: it does not, naming what differs.

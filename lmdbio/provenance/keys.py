@@ -166,7 +166,7 @@ class KeyPattern:
     """The keys of a database, all of them.
 
     Attributes:
-        runs: in key order.
+        runs: runs of keys in key order.
     """
 
     runs: tuple[KeyRun, ...]

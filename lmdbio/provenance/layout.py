@@ -114,11 +114,11 @@ class Facts:
         version: LMDB's data format, 1 or 3.
         page_size: bytes.
         env_flags: the persistent environment flags.
-        txnid, last_pgno: of the meta page.
+        txnid, last_pgno: numbers of the transaction and of the last page, of the meta page.
         extents_end: bytes; no smaller file can hold every record.
         free_db, main_db: the meta page's two database records.
-        hints: of the data file at that time.
-        digest: over the branch and leaf pages of the databases described.
+        hints: FileIdentity of the data file at that time.
+        digest: digest over the branch and leaf pages of the databases described.
     """
 
     version: int
@@ -193,7 +193,7 @@ class Preamble:
 
     Attributes:
         version: format version.
-        offset, stored, raw: of the directory; bytes as stored, and decompressed.
+        offset, stored, raw: offset of the directory; its size as stored, and decompressed, bytes.
         crc: crc32 of it as stored.
     """
 

@@ -29,8 +29,8 @@ class LeafReader:
     """Reads leaves of one file.
 
     Args:
-        engine: of the data file; it stays open.
-        layout: of the data file.
+        engine: Engine of the data file; it stays open.
+        layout: Layout of the data file.
     """
 
     def __init__(self, engine: Engine, layout: Layout) -> None:

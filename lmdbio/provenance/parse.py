@@ -76,7 +76,7 @@ class _Parser:
     """Takes bounded pieces off the front of the directory.
 
     Args:
-        blocks_bytes: that the file has for blocks.
+        blocks_bytes: size of what the file has for blocks.
     """
 
     def __init__(self, raw: bytes, path: Path | str, blocks_bytes: int) -> None:
@@ -294,7 +294,7 @@ def parse_directory(
     """Take a directory apart.
 
     Args:
-        blocks_bytes: that the file has for blocks.
+        blocks_bytes: size of what the file has for blocks.
 
     Raises:
         ProvenanceError: it is damaged, or says what cannot be.
@@ -360,7 +360,7 @@ def unpack_numbers(raw: bytes, count: int, where: str) -> npt.NDArray[np.uint64]
     """Undo ``pack_numbers``.
 
     Args:
-        where: names the block in an error.
+        where: name of the block, for errors.
 
     Raises:
         ProvenanceError: these bytes do not hold ``count`` numbers.

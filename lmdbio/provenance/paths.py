@@ -59,9 +59,9 @@ def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path 
     """Return the data file of an environment, on this system or elsewhere.
 
     Args:
-        path: as for ``data_file``; or a URL, which is that of the file, or, if it ends in "/", of
-            the folder.
-        subdir: as for ``data_file``; of a URL nothing is demanded.
+        path: argument of ``data_file``; or a URL, which is that of the file, or, if it ends in
+            "/", of the folder.
+        subdir: argument of ``data_file``; of a URL nothing is demanded.
 
     Returns:
         A path; of a URL the URL, as text.
@@ -82,7 +82,7 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
 
     Args:
         path: the environment's folder, or its one file.
-        subdir: as in ``lmdb.open``: True demands a folder, False a file, None takes either.
+        subdir: argument of ``lmdb.open``: True demands a folder, False a file, None takes either.
 
     Raises:
         FileNotFoundError: nothing there, or a folder without ``data.mdb``.
@@ -144,7 +144,7 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
             ``data.mdb`` at any depth); a pattern such as ``"shards/*.lmdb"`` or ``"**/data.mdb"``;
             or a list of such. A folder's and a pattern's are sorted by name, numbers in them by
             their value; provenance files, lock files and what is hidden are left out.
-        subdir: as in ``lmdb.open``, of each.
+        subdir: argument of ``lmdb.open``, for each.
 
     Raises:
         ValueError: an empty list, or one of URLs and paths.
@@ -238,7 +238,7 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
     """Return the same source as text, or as several texts.
 
     Args:
-        absolute: from the root folder on.
+        absolute: whether paths are to begin at the root folder.
 
     Raises:
         TypeError: it is no path, and no list of such.

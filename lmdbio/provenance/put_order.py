@@ -93,9 +93,9 @@ class Settled:
     """Keys in the order of their database, and when each was put.
 
     Args:
-        keys: of all events, one after the other.
-        ends: where the key of each event ends.
-        events: in which each was put, int64.
+        keys: keys of all events, one after the other.
+        ends: offset of the end of each event's key.
+        events: number of the event in which each was put, int64.
         repeated: a key that was put when it was there; None: there is none.
     """
 
@@ -127,7 +127,7 @@ class PutOrder:
 
     Args:
         settled: the keys that should be there.
-        db_flags: of the database.
+        db_flags: flags of the database.
         where: file and database, for messages.
     """
 

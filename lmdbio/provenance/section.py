@@ -55,8 +55,8 @@ class Section:
     Threads may share one, as they may share its file, which decodes blocks and keeps them.
 
     Attributes:
-        name: None for the main database.
-        database: its record at the time of conversion.
+        name: name of the database; None: the main one.
+        database: record of the database at the time of conversion.
         count: records.
         record_bytes: the sum of their lengths.
         runs: stretches of records that one jump describes.

@@ -38,7 +38,7 @@ class Part:
         chunk: pages that no part before has; None: there are none. Levels of trees of duplicates
             come after those of the keys, the highest above the leaves first.
         keys: ``chunk`` is made of leaves with keys.
-        extents: of the next items, dtype ``EXTENT``.
+        extents: extents of the next items, dtype ``EXTENT``.
         overflow: overflow pages that each of these owns, uint32; 0: it lies in a leaf.
         each: items of the next keys, uint64; empty without duplicates, where each has one.
     """
@@ -79,7 +79,7 @@ class _Duplicates(NamedTuple):
     """Yield the items that chunks of leaves name, on them and in trees beside.
 
     Attributes:
-        walk: that of the keys.
+        walk: Walk of the keys.
     """
 
     engine: Engine

@@ -148,7 +148,7 @@ class Writer:
         """End a database, of which the smaller form is kept.
 
         Args:
-            leaves: where the same records lie (dtype ``LEAF``).
+            leaves: leaves on which the same records lie (dtype ``LEAF``).
         """
         while self._pending:
             self._block()

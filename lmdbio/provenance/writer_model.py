@@ -48,9 +48,9 @@ class Evidence:
 
     Attributes:
         meta: the state.
-        extents: of all its records in key order, dtype ``EXTENT``.
+        extents: extents of all its records in key order, dtype ``EXTENT``.
         key_size: bytes of every key; None: they differ.
-        named: it is a named one, and the only one; False: the main one.
+        named: whether it is a named one, and the only one; False: the main one.
         keys: the runs of its keys; none: they follow no pattern.
     """
 

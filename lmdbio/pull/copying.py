@@ -58,11 +58,11 @@ class PullReport:
     Attributes:
         source: the URL, for people.
         target: the file.
-        sidecar: its provenance file, which came along; None: there was none.
-        bytes: of the file.
-        resumed_bytes: of them, there already from a run before.
-        records: that were found sound.
-        seconds: taken.
+        sidecar: path of its provenance file, which came along; None: there was none.
+        bytes: size of the file.
+        resumed_bytes: part of ``bytes`` that was there already from a run before.
+        records: number of records that were found sound.
+        seconds: duration of the copy.
     """
 
     source: str
@@ -87,10 +87,10 @@ def pull(
     is in the same state there.
 
     Args:
-        url: of the data file, or of its folder, with "/" at its end.
+        url: URL of the data file, or of its folder, with "/" at its end.
         target: a file; or a folder, which is there or ends in "/", for ``data.mdb``.
-        overwrite: take the place of a file that is there.
-        progress: called with (done, in all, stage): "copy" counts bytes, "verify" pages.
+        overwrite: whether to take the place of a file that is there.
+        progress: function of (done, in all, stage): "copy" counts bytes, "verify" pages.
 
     Raises:
         FileExistsError: the target is there, and ``overwrite`` is False.
@@ -165,8 +165,8 @@ class _Part:
     """A file that is being copied, and the note beside it.
 
     Attributes:
-        path: of the file.
-        there: which pieces it has: shape (pieces,).
+        path: path of the file.
+        there: whether it has each piece, shape (pieces,).
     """
 
     def __init__(self, goal: Path, state: _State) -> None:

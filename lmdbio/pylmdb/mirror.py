@@ -20,7 +20,7 @@ class Counterpart(type):
     A third class whose ``_stands_for`` is py-lmdb's passes for both.
 
     Args:
-        of: py-lmdb's class.
+        of: class of py-lmdb's.
     """
 
     _of_lmdb: type

@@ -80,7 +80,7 @@ class Slots:
 
     Attributes:
         env: the environment: for what only the lock file knows.
-        take: what ``begin`` calls, for C.
+        take: method ``begin`` of the environment, for C.
     """
 
     __slots__ = ("__weakref__", "_pid", "env", "take")
@@ -113,8 +113,8 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
     """The slots of the file with ``key`` = (device, inode), for as long as they are held.
 
     Args:
-        path: of the environment.
-        key: of the data file, which the caller has found sound.
+        path: path of the environment.
+        key: key of the data file, which the caller has found sound.
         options: keywords of ``lmdb.open``, for when it is not yet open.
 
     Returns:

@@ -48,7 +48,7 @@ class FileState:
 
     Attributes:
         size: bytes.
-        etag: as it was sent; "": none was.
+        etag: entity tag as it was sent; "": none was.
         modified: the date of its last change, likewise.
     """
 
@@ -99,7 +99,7 @@ def judge_range(
 
     Args:
         status: 200, 206 or 416.
-        headers: of the answer.
+        headers: headers of the answer.
         first, last: bytes that were asked for; the file has the first of them.
         known: the state that the file was opened in; None: it is being opened.
 

@@ -14,9 +14,9 @@ def open_data(name: str | os.PathLike[str], kind: str = "pread", depth: int = 8)
     """Open a data file for reading.
 
     Args:
-        name: its path, or its URL.
-        kind: of ``Engine``; a file that lies elsewhere is read by requests instead of "pread" or
-            "mmap".
+        name: path or URL of the file.
+        kind: kind of the ``Engine``; a file that lies elsewhere is read by requests instead of
+            "pread" or "mmap".
         depth: requests in flight, 1..256.
 
     Raises:

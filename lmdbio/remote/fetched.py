@@ -34,7 +34,7 @@ class FetchedFile(ABC):
     """A file elsewhere, open.
 
     Attributes:
-        url, name, size, validator, keeps_state: see ``_core.RemoteFile``.
+        url, name, size, validator, keeps_state: attributes of ``_core.RemoteFile``.
     """
 
     def __init__(self, url: str, *, size: int, validator: str, keeps_state: bool) -> None:

@@ -53,7 +53,7 @@ class HttpFile:
     """A file on an HTTP server, open.
 
     Attributes:
-        url, name, size, validator, keeps_state: see ``_core.RemoteFile``.
+        url, name, size, validator, keeps_state: attributes of ``_core.RemoteFile``.
         target_url: place of the file after redirects.
         state: state that it was opened in; None: it is being opened.
 

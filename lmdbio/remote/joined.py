@@ -22,11 +22,12 @@ class JoinedFile:
     """Several files elsewhere as one, open.
 
     Attributes:
-        url, name, size, validator, keeps_state: see ``_core.RemoteFile``; the URL of the first.
+        url, name, size, validator, keeps_state: attributes of ``_core.RemoteFile``; the first
+            one's URL.
 
     Args:
-        files: in order.
-        bases: where each begins.
+        files: files in order.
+        bases: offset of each file's first byte in the whole, bytes.
         sizes: bytes of each that count.
 
     Raises:

@@ -80,7 +80,7 @@ class Origin(NamedTuple):
 
     Attributes:
         scheme: "http" or "https".
-        host: without brackets.
+        host: name or address of the host, without brackets.
         port: a number.
     """
 
@@ -100,8 +100,8 @@ class Target(NamedTuple):
 
     Attributes:
         origin: the server.
-        path: with the query, as a request says it.
-        user, password: None: it names none.
+        path: path with the query, as a request says it.
+        user, password: credentials; None: it names none.
     """
 
     origin: Origin

@@ -40,17 +40,17 @@ class Outcome:
     """The result of a policy.
 
     Attributes:
-        policy: its name.
-        bound_seconds: of the whole training, if every record were always there.
-        seconds: of the whole training; None: the policy cannot load this data set.
-        init_seconds: of these, before the first iteration.
-        stall_seconds: of these, waiting in iterations.
-        reads: by epoch, records by source ("own", "peer", "file"), those read ahead and those
-            asked for; None: nothing was read one by one.
-        reason: why it cannot; None: it can.
+        policy: name of the policy.
+        bound_seconds: duration of the whole training, seconds, if every record were always there.
+        seconds: duration of the whole training; None: the policy cannot load this data set.
+        init_seconds: part of ``seconds`` before the first iteration.
+        stall_seconds: part of ``seconds`` spent waiting in iterations.
+        reads: number of records of each epoch by source ("own", "peer", "file"), those read ahead
+            and those asked for; None: nothing was read one by one.
+        reason: reason why it cannot; None: it can.
         stalls: seconds of waiting in each iteration, shape (iterations,); None: nothing was read
             one by one.
-        bytes: by epoch, bytes by source, of a Reader's job; None: of others.
+        bytes: bytes of each epoch by source, of a Reader's job; None: of others.
         epochs: seconds of each epoch of a Reader's job, and of these, waiting; None: of others.
     """
 
@@ -75,10 +75,10 @@ def run(
     """Return what each policy comes to, one after the other.
 
     Args:
-        scenario: what is simulated.
-        policies: each runs by itself.
-        semantics: how the papers are read.
-        progress: called with (iterations done, iterations, policy) while one runs.
+        scenario: Scenario that is simulated.
+        policies: policies, each of which runs by itself.
+        semantics: Semantics of the papers.
+        progress: function of (iterations done, iterations, policy), called while one runs.
 
     Raises:
         ValueError: the scenario cannot be simulated (``Scenario.check``).

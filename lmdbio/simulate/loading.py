@@ -18,8 +18,8 @@ class Makespan:
     """How long groups take that are read and then computed with.
 
     Attributes:
-        seconds: from the first read to the end of the last computing.
-        exposed_seconds: of these, without computing.
+        seconds: time from the first read to the end of the last computing, seconds.
+        exposed_seconds: part of ``seconds`` without computing.
     """
 
     seconds: float
@@ -32,7 +32,7 @@ def double_buffer(groups: int, read: float, compute: float, *, buffers: int = 2)
     Both buffers are empty at first. With one buffer nothing is hidden.
 
     Args:
-        groups: how many; 0 take no time.
+        groups: number of groups; 0 take no time.
         read, compute: seconds of each.
         buffers: 1 or 2.
 
@@ -55,8 +55,8 @@ def buffer_bytes(group: int, *, processes: int = 1, buffers: int = 2) -> int:
 
     Args:
         group: bytes, or another measure, of what a process reads at once.
-        processes: of the node that read.
-        buffers: of each: 2, where one is read while the other one is used.
+        processes: number of processes of the node that read.
+        buffers: number of buffers of each: 2, where one is read while the other one is used.
     """
     return group * processes * buffers
 
@@ -65,8 +65,8 @@ def backend_rate(nodes: int, batch: int, sample_bytes: int, seconds: float) -> f
     """Return what the file system must give for its reads to stay hidden, bytes per second.
 
     Args:
-        nodes: that each take ``batch`` samples of ``sample_bytes`` in an iteration.
-        seconds: of an iteration.
+        nodes: number of nodes, with ``batch`` samples of ``sample_bytes`` each in an iteration.
+        seconds: duration of an iteration, seconds.
     """
     return nodes * batch * sample_bytes / seconds
 
@@ -76,8 +76,8 @@ class Loading:
     """An epoch of a job whose learners each train, and read samples from what they share.
 
     Attributes:
-        samples: of the data set (D).
-        learners: p.
+        samples: number of samples of the data set (D).
+        learners: number of learners (p).
         training_rate: samples per second that a learner trains with (V).
         file_rate: samples per second of the file system, for all (R).
         preprocessing_rate: samples per second that a learner makes ready (U).

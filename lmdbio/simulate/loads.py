@@ -32,15 +32,15 @@ class Loads:
     """The loads of a job. Arrays of floats have the shape (iterations, nodes).
 
     Attributes:
-        records, sizes: of each epoch by source, int64 of shape (epochs, 4): rows, and the bytes
-            that they take, each row's rounded up to a multiple of 8 (``Reader.sources``).
-        ends: for each epoch, the iteration that has its last record.
+        records, sizes: rows of each epoch by source, int64 of shape (epochs, 4), and their sizes,
+            bytes, each row's rounded up to a multiple of 8 (``Reader.sources``).
+        ends: number of the iteration that has each epoch's last record.
         used: bytes that a node's ranks use.
         held: bytes that its root takes out of its tiers, for itself and others.
         sent, received: bytes between roots.
         read, requests: bytes from the file and requests for them.
         before: bytes and requests before the first iteration, of all nodes.
-        window_iterations: in which a window is used; 0: there are none.
+        window_iterations: number of iterations in which a window is used; 0: there are no windows.
     """
 
     records: I64
@@ -60,7 +60,7 @@ class _Wanted(NamedTuple):
     """The rows of an epoch that make a root read the file.
 
     Attributes:
-        iterations, nodes: in which, and whose root.
+        iterations, nodes: iteration of each row, and the node whose root reads it.
         sizes: bytes, as far as this tells parts of the epoch from one another.
     """
 
@@ -73,9 +73,9 @@ def loads_of(outlook: Outlook, extents: _core.Extents, job: Job) -> Loads:
     """Return the loads of a job.
 
     Args:
-        outlook: of the job over these records.
-        extents: of all records.
-        job: whose epochs follow one another in batches.
+        outlook: Outlook of the job over these records.
+        extents: extents of all records.
+        job: Job whose epochs follow one another in batches.
     """
     return _Loading(outlook, extents, job).made()
 

@@ -78,8 +78,8 @@ def changed_reading(
     these are among the values as well.
 
     Args:
-        workload, store: those that are not changed.
-        values: by keys of ``MODE_KEYS``: numbers, or text with a unit.
+        workload, store: Workload and Store, which are not changed.
+        values: values by keys of ``MODE_KEYS``: numbers, or text with a unit.
 
     Raises:
         ValueError: there is no such key, or a value makes no sense; names the key.

@@ -38,20 +38,20 @@ class ModeOutcome:
     """The result of a mode.
 
     Attributes:
-        mode: its name.
-        seconds: of the whole reading; None: the mode cannot read so.
-        needed_bytes: that the records take up.
-        bytes: that all nodes ask the store for.
-        requests: that they ask for them in.
-        roots: of all nodes.
-        block_iterations: k.
+        mode: name of the mode.
+        seconds: duration of the whole reading; None: the mode cannot read so.
+        needed_bytes: size of the records, bytes.
+        bytes: size of what all nodes ask the store for.
+        requests: number of requests in which they ask for it.
+        roots: number of roots on all nodes.
+        block_iterations: number of iterations in a block (k).
         tokens: roots that read at a time; 0: whoever can, reads.
-        seek_seconds: of all seconds, before records are read, to find them.
-        walked_bytes: of seek, that all readers walk over, also where several share them.
+        seek_seconds: part of ``seconds`` in which records are found, before they are read.
+        walked_bytes: size of what all readers walk over to seek, bytes, counted for each of them.
         out_of_order: share of the pieces for which a server moved; 0 for closed forms.
-        bound: what most of the time goes to: a name of ``walks``, or of events "moves", "bytes",
-            "link" or "waits": for answers, turns, or the slowest root.
-        reason: why it cannot; None: it can.
+        bound: largest part of the time: a name of ``walks``, or of events "moves", "bytes", "link"
+            or "waits": for answers, turns, or the slowest root.
+        reason: reason why it cannot; None: it can.
     """
 
     mode: str
@@ -78,10 +78,10 @@ def run_modes(
     """Return how each mode reads, one after the other.
 
     Args:
-        workload: what is read, and by whom.
-        modes: with their names, or as values.
-        store: that the records lie in.
-        progress: called with (blocks done, blocks, mode) while one runs.
+        workload: Workload of the job: what is read, and by whom.
+        modes: modes or their names.
+        store: Store that the records lie in.
+        progress: function of (blocks done, blocks, mode), called while one runs.
 
     Raises:
         ValueError: no mode has such a name.

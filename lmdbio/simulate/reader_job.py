@@ -61,15 +61,16 @@ def run_reader(
     """Return what a job of a Reader comes to.
 
     Args:
-        extents: of all records of the file, at least 1.
-        job: its epochs, batches, nodes, cache and order.
+        extents: extents of all records of the file, at least 1.
+        job: Job with its epochs, batches, nodes, cache and order.
         environment: rates of a node's tiers, in the order of the cache's (memory, disk), of the
             network and the file system. Capacities and nodes are the job's.
-        options, alignment: of reads.
-        name: of the outcome.
-        reads_ahead: else a node reads an iteration's records when the one before has ended.
-        compute_seconds: of each iteration; None: as many as its bytes take at the environment's
-            rate.
+        options, alignment: options of the reads, and their alignment, bytes.
+        name: name of the outcome.
+        reads_ahead: whether a node reads ahead; else an iteration begins when the one before has
+            ended.
+        compute_seconds: duration of computing in each iteration; None: as long as its bytes take
+            at the environment's rate.
 
     Raises:
         ValueError: the cache has a tier that the environment has not; or as of ``Outlook``.
@@ -118,11 +119,11 @@ def run_readers(
     """Return what each policy comes to, run by a Reader over a file, one after the other.
 
     Args:
-        policies: each with those tiers of the job's cache that it uses, its own assignment, and
-            the job's order.
-        job: with a cache.
+        policies: policies, each with those tiers of the job's cache that it uses, its own
+            assignment, and the job's order.
+        job: Job that has a cache.
         windows: the order of policies that need one by windows.
-        extents, environment, options, alignment: as of ``run_reader``.
+        extents, environment, options, alignment: arguments of ``run_reader``.
 
     Raises:
         ValueError: the job has no cache; or as of ``run_reader``.
@@ -232,7 +233,7 @@ def _ends(served: F64, reads: Flags, loads: F64, uses: F64, init: float, ahead: 
         served: seconds of the file system for an iteration, (iterations,).
         reads: whether a node has a part in that, (iterations, nodes).
         loads, uses: seconds of a node to have an iteration, and to compute with it.
-        init: when the first one may be loaded.
+        init: time from which on the first one may be loaded, seconds.
         ahead: iterations that are loaded ahead; 0: each when the one before has ended.
     """
     ends, ready, now, given = np.empty(len(served)), np.full(loads.shape[1], init), init, init

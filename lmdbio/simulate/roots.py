@@ -38,8 +38,8 @@ class Roots:
     """The roots of a job, which read block by block.
 
     Attributes:
-        now: when all that was begun has come to its end, seconds.
-        servers: that they read from.
+        now: time at which all that was begun has come to its end, seconds.
+        servers: Servers that they read from.
         tokens: 0: each root has a turn of its own.
     """
 
@@ -176,9 +176,9 @@ def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> 
     guesses are right makes no others later.
 
     Args:
-        schedule: of blocks of one iteration.
-        offsets: of the records.
-        team: of the root.
+        schedule: Schedule with blocks of one iteration.
+        offsets: offsets of the records.
+        team: team of the root.
 
     Source: LMDBIO, section 4.2.2; ``planning.speculation`` makes the guesses.
     """

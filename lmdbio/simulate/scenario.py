@@ -43,8 +43,8 @@ class Data:
 
     Attributes:
         count: records, at least 1.
-        mean, deviation: of the whole distribution, M; where much of it is not positive, the mean
-            of the sizes is larger.
+        mean, deviation: parameters of the whole distribution, M; where much of it is not positive,
+            the mean of the sizes is larger.
     """
 
     count: int
@@ -104,15 +104,15 @@ class Semantics:
     """How a paper is read where its text leaves a choice, or its figures need another one.
 
     Attributes:
-        name: as it is asked for.
+        name: name by which users ask for it.
         divided: threads share a tier's rate, as equations 3.6 and 3.7 print; else each has all.
-        all_are_clients: of the file system, at any moment; else those whose latest known read
-            began then or later.
-        locality_tier: where locality-aware loading holds records: "memory" or "disk".
-        shared: nothing that nodes and threads share gives more than it has; else each thread has
-            a client's whole share of the file system.
-        checks: with ``shared``, all that is shared is held against what it has at each event;
-            this is slow.
+        all_are_clients: whether all threads are clients of the file system, at any moment; else
+            those whose latest known read began then or later.
+        locality_tier: tier where locality-aware loading holds records: "memory" or "disk".
+        shared: whether nothing that nodes and threads share gives more than it has; else each
+            thread has a client's whole share of the file system.
+        checks: whether all that is shared is held, with ``shared``, against what it has at each
+            event; this is slow.
     """
 
     name: str
@@ -138,8 +138,8 @@ class Scenario:
     """A training on a cluster.
 
     Attributes:
-        environment, data, training: what their classes say.
-        seed: of sizes and orders.
+        environment, data, training: cluster, records and training (see their classes).
+        seed: seed of sizes and orders.
     """
 
     environment: Environment

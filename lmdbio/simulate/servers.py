@@ -64,11 +64,11 @@ class Servers:
     """The servers of a store and the links to its nodes, at work.
 
     Attributes:
-        reads: that were asked for.
-        bytes: of these.
-        pieces: that they were cut into.
+        reads: number of reads that were asked for.
+        bytes: size of these reads, bytes.
+        pieces: number of pieces that they were cut into.
         moves: pieces that did not follow the last one of their file on their server.
-        link_bytes: of ``bytes``, by link.
+        link_bytes: bytes of these reads, by link.
     """
 
     def __init__(self, store: Store) -> None:
@@ -91,11 +91,11 @@ class Servers:
         """Ask for a read at the time of the present event.
 
         Args:
-            now: no earlier than any read before.
-            read: at least one byte.
-            then: called when it is answered.
-            link: of the node that asks.
-            path: of the file.
+            now: time of the event, seconds, no earlier than any read before.
+            read: offset and length, bytes; at least one byte.
+            then: function that is called when it is answered.
+            link: number of the link of the node that asks.
+            path: path of the file.
         """
         store, events, free = self._store, self._events, self._free
         file = self._files.get(path)
@@ -144,8 +144,8 @@ class Servers:
         """Ask for reads one after the other, as many in flight as ``depth`` says.
 
         Args:
-            then: called when all are answered.
-            asked: called when the last one has been asked for.
+            then: function that is called when all are answered.
+            asked: function that is called when the last one has been asked for.
         """
         waiting, flying = iter(reads), 0
         following = next(waiting, None)

@@ -98,7 +98,7 @@ def changed(scenario: Scenario, key: str, value: Any) -> Scenario:
     """Return a scenario in which one value is another.
 
     Args:
-        scenario: the one that is not changed.
+        scenario: Scenario, which is not changed.
         key: one of ``KEYS``.
         value: a number, text with a unit, or for rates a table of points.
 

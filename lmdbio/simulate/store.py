@@ -33,27 +33,28 @@ class Store:
     """A store, the links to it, and how its clients ask.
 
     Attributes:
-        servers: that a file is striped over.
+        servers: number of servers that a file is striped over.
         stripe_bytes: consecutive bytes on one server.
         server_rate: bytes per second that a server's disks give, to all nodes together.
         memory_rate: bytes per second that a server gives of what it has just read for another
             node, to all nodes together; 0: it keeps nothing. Of readers that walk; roots read
             no byte twice.
-        request_seconds: of each request, for network and scheduling; overlaps between requests.
+        request_seconds: latency of a request, of network and scheduling; overlaps between
+            requests.
         out_of_order_seconds: a server's, before a piece that does not follow the last one.
         link_rate: bytes per second of each node.
-        readahead_bytes: of a window that the kernel reads for a mapping.
-        readahead_windows: of these in flight for one reader.
-        request_bytes: of an explicit read, at most.
+        readahead_bytes: size of a window that the kernel reads for a mapping.
+        readahead_windows: number of such windows in flight for one reader.
+        request_bytes: largest size of an explicit read.
         depth: explicit reads of a root that are in flight.
         gap_bytes: unneeded bytes that an explicit read takes rather than ending before them.
-        block_bytes: that a root coalesces, about.
-        buffer_bytes: that it has for a block.
+        block_bytes: size of what a root coalesces, about.
+        buffer_bytes: size of a root's buffer for a block.
         early_turns: a root hands its token on when it has asked for all of a block; else when it
             has all of it.
-        hop_seconds: until a token or a cursor is at the next root.
-        fault_seconds: of a process, to map one page.
-        wake_seconds: of a node's scheduler, to wake one process in vain when a page has come.
+        hop_seconds: time until a token or a cursor is at the next root.
+        fault_seconds: time of a process to map one page.
+        wake_seconds: time of a node's scheduler to wake one process in vain when a page has come.
 
     Raises:
         ValueError: a value out of range; names it.

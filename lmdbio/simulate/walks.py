@@ -44,12 +44,12 @@ class Walk:
     """How long a walk takes, and why.
 
     Attributes:
-        seconds: of all iterations.
-        bytes: that all nodes ask for.
+        seconds: duration of all iterations.
+        bytes: size of what all nodes ask for.
         requests: windows that they are asked for in.
-        walked_bytes: that all readers walk over, those counted again that several of them do.
-        furthest_bytes: that the last reader walks over.
-        bound: what most of the time goes to (the names above).
+        walked_bytes: size of what all readers walk over, counted for each of them.
+        furthest_bytes: size of what the last reader walks over.
+        bound: largest part of the time (one of the names above).
     """
 
     seconds: float
@@ -64,9 +64,9 @@ def walk(workload: Workload, offsets: RecordOffsets, store: Store, roots: int) -
     """Return how long it takes ``roots`` readers on each node to walk over all records.
 
     Args:
-        workload: what is read.
-        offsets: its records'.
-        store: that they lie in.
+        workload: Workload of the readers.
+        offsets: offsets of its records.
+        store: Store that they lie in.
         roots: readers of a full node.
     """
     teams = [

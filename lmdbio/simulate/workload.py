@@ -45,12 +45,13 @@ class Workload:
 
     Attributes:
         count: records in the data set.
-        record_bytes: of each value; ``lengths`` are given instead where they differ.
+        record_bytes: size of each value; ``lengths`` are given instead where they differ.
         batch: records of an iteration, over all ranks.
-        ranks: of the job.
-        ranks_per_node: of a node; the last node may have fewer.
-        iterations: how many.
-        roots_per_node: of modes that leave it to the job; ``AUTO``: as ``Mode.roots`` says.
+        ranks: number of ranks of the job.
+        ranks_per_node: number of ranks on a node; the last node may have fewer.
+        iterations: number of iterations.
+        roots_per_node: number of roots, of modes that leave it to the job; ``AUTO``: by
+            ``Mode.roots``.
         assignment: "blocked" or "strided" (``planning.schedule``).
         barrier: ranks wait for one another after each block, as training makes them.
         leaf_records: records whose values have pages of their own, to a leaf page.
@@ -156,7 +157,7 @@ class RecordOffsets:
     """Where a workload's records lie in the file.
 
     Args:
-        workload: says how many and how large they are.
+        workload: Workload, which says how many and how large they are.
 
     Attributes:
         total: bytes that all records take up.

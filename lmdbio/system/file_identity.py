@@ -47,8 +47,9 @@ class FileIdentity:
     """The identity of a file and of its state, as far as its status tells.
 
     Attributes:
-        mtime_ns, ctime_ns: of the file, nanoseconds since 1970.
-        dev, ino: of the file, meaningful on ``host`` alone: nodes number what they mount.
+        mtime_ns, ctime_ns: times of the last change of content and status, ns since 1970.
+        dev, ino: numbers of device and inode, which mean something on ``host`` alone: nodes count
+            mounts.
         host: 16 bytes that identify the machine.
         size: bytes; None: not recorded, as in a provenance file.
     """
@@ -91,7 +92,7 @@ class FileIdentity:
         """Return the identity of a file on a server, which all machines see alike.
 
         Args:
-            validator: stands for its state, such as an ETag; "": nothing does, so that it is taken
+            validator: token of its state, such as an ETag; "": there is none, so that it is taken
                 for one that was seen before by this process alone.
             size: bytes.
         """

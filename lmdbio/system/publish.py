@@ -33,9 +33,9 @@ class Draft:
 
     Args:
         target: the goal.
-        what: it is, for messages.
+        what: description of the draft, for messages.
         inside: the name of the file in a folder that becomes the goal; None: a file does.
-        hint: what to do where it can't be written; ends messages.
+        hint: advice where it can't be written; ends messages.
 
     Attributes:
         target: the goal.
@@ -145,8 +145,8 @@ class Draft:
         """Gives it its name.
 
         Args:
-            overwrite: in the place of a file that has it; an empty folder is always replaced by
-                a folder.
+            overwrite: whether a file that has the name is replaced; an empty folder is always
+                replaced by a folder.
 
         Raises:
             FileExistsError: something else has that name.

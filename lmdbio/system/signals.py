@@ -15,7 +15,7 @@ class Ended(KeyboardInterrupt):
     """A signal other than Ctrl-C asked for the end.
 
     Attributes:
-        number: of the signal.
+        number: number of the signal.
     """
 
     def __init__(self, number: int) -> None:

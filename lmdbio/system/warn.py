@@ -22,8 +22,8 @@ class Place(NamedTuple):
     """A line of a program.
 
     Attributes:
-        file, line: of the source.
-        module: its name, which filters of warnings may tell.
+        file, line: file and line of the source.
+        module: name of its module, which filters of warnings may tell.
         depth: frames between it and the caller of ``caller``.
     """
 
@@ -46,9 +46,9 @@ def warn(text: str, category: type[Warning] = UserWarning, source: object = None
     """Warn, with the line outside of lmdbio that led here (Python 3.12 could skip files itself).
 
     Args:
-        text: to be told.
-        category: of the warning.
-        source: as for ``warnings.warn``.
+        text: text of the warning.
+        category: category of the warning.
+        source: argument of ``warnings.warn``.
     """
     tell(text, WARNING)
     warnings.warn(text, category, stacklevel=caller().depth, source=source)

@@ -22,7 +22,7 @@ class Collate:
         pins: whether tensors go to page-locked memory.
 
     Attributes:
-        function: as given, or torch's own.
+        function: function that the caller gave, or torch's own.
     """
 
     def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:

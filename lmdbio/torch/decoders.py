@@ -98,9 +98,9 @@ class Array(FieldDecoder):
     field from there straight into the tensor, without Python's lock.
 
     Args:
-        dtype: of the elements as they are stored: NumPy's (also of the other byte order, such as
-            ">f4") or torch's.
-        shape: of one record's field; () for a single element.
+        dtype: type of the elements as they are stored: NumPy's (also of the other byte order, such
+            as ">f4") or torch's.
+        shape: shape of one record's field; () for a single element.
         offset: bytes from the start of each record to the field.
 
     Raises:
@@ -336,7 +336,7 @@ class _Head(NamedTuple):
 
     Attributes:
         size: bytes before the elements.
-        dtype, shape: of the array.
+        dtype, shape: type and shape of the array.
         in_columns: whether elements lie in Fortran's order.
     """
 

@@ -31,7 +31,7 @@ class Decoder:
         collate: function from a list of samples to a batch.
         buffers: whether values are memoryviews of the window instead of bytes.
         errors: argument of ``Dataset``.
-        whole: makes batches as a whole, instead of the other arguments; None: they are used.
+        whole: maker of whole batches, instead of the other arguments; None: they are used.
     """
 
     def __init__(

@@ -86,14 +86,14 @@ class Making:
     """The samples of a batch that a thread makes, one after another.
 
     Args:
-        source: what their draws follow from.
+        source: Source of their draws.
         batch: the batch, which knows its samples' indices.
 
     Attributes:
         made: samples made so far; the length is the place of the one that is being made.
         left_out: number of samples before it that were left out.
         has_drawn: whether a generator was asked for.
-        outer: what the thread made before, in whose transform this is; None: nothing.
+        outer: Making that the thread was in before, in whose transform this is; None: none.
         mode: mode of torch's functions; None: they are not looked at.
     """
 
@@ -219,8 +219,8 @@ def begin_draws(making: Making, watch: Watch) -> None:
     """Have this thread draw from the generators of the samples that it makes, until ``end_draws``.
 
     Args:
-        making: these samples.
-        watch: of their transform.
+        making: Making of these samples.
+        watch: Watch of their transform.
     """
     if not _is_installed:
         _install()

@@ -187,7 +187,7 @@ class Jpeg(Image):
     Other formats than JPEG are ``Image``'s.
 
     Args:
-        size, mode: as for ``Image``; a GPU has "RGB", "GRAY" and "UNCHANGED".
+        size, mode: arguments of ``Image``; a GPU has "RGB", "GRAY" and "UNCHANGED".
         device: "cpu", or a GPU's, such as "cuda": batches are there then. Where no GPU can be
             used, the CPU decodes, and batches stay there; ``decoding`` says why.
 

@@ -93,8 +93,8 @@ class _Shared:
         """Return where an iteration begins: the number of jumps before it, epoch, samples used.
 
         Args:
-            turn: which of a worker's iterations it is. One that comes late, where workers stay,
-                finds the epoch ended by the others of this iteration, and begins where they did.
+            turn: number of a worker's iteration. One that comes late, where workers stay, finds
+                the epoch ended by the others of this iteration, and begins where they did.
         """
         found = self.version, *self.next()
         if turn > 1 and int(self._numbers[self.TURN]) == turn:

@@ -58,7 +58,7 @@ def joint_path(
     It is opened again after a jump, whatever folder the process is in then.
 
     Args:
-        options: that are for the Reader.
+        options: options for the Reader.
 
     Raises:
         ValueError: for words of a Loader that a Reader inside does not go with.
@@ -86,9 +86,9 @@ class JointBatches:
     Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
 
     Args:
-        path: of the data set.
-        open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
-        decode: makes the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
+        path: path of the data set.
+        open_reader: maker of a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
+        decode: maker of the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
         shuffle, drop_last, even: arguments of ``EpochCursor``.
         seed: seed of the first Reader.
         left_out: function that returns how many samples were left out.
@@ -219,13 +219,13 @@ class _Sequence:
     """One Reader, and how far its batches have been given to epochs.
 
     Args:
-        reader: that began with ``Steps``; closed at the end.
-        seed: of its orders.
-        decode: makes its ``DecodedBatches``.
+        reader: Reader that began with ``Steps``; closed at the end.
+        seed: seed of its orders.
+        decode: maker of its ``DecodedBatches``.
 
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
-        current: what was begun last.
+        current: JointEpoch that was begun last; None: none was.
     """
 
     def __init__(self, reader: Reader, seed: int, decode: Callable[..., DecodedBatches]) -> None:
@@ -282,11 +282,11 @@ class JointEpoch:
 
     Args:
         sequence: sequence whose batches they are.
-        first, end: its iterations.
+        first, end: numbers of its first iteration, and of the one after its last.
         looked_at: batches that were handed out before, which come again.
 
     Attributes:
-        first: its first iteration.
+        first: number of its first iteration.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class Keeping(NamedTuple):
     """The part of a data set that this process keeps.
 
     Attributes:
-        reason: for it.
-        holder: which rank holds each of some records; None: ranks take what is theirs strided.
+        reason: reason for it.
+        holder: function from records to the rank of each; None: ranks take their records strided.
     """
 
     reason: Reason
@@ -87,7 +87,7 @@ def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     """Raise ValueError for words of a Loader that a cache does not go with.
 
     Args:
-        options: of ``Records``.
+        options: options of ``Records``.
     """
     if isinstance(source, Samples):
         raise ValueError("cache: of Records that are not open yet; others may read these")
@@ -104,10 +104,10 @@ def keep_part(
     """Have a process keep its part of a data set.
 
     Args:
-        records: just opened.
-        cache: as ``as_cache`` returns it.
+        records: records that were just opened.
+        cache: result of ``as_cache``.
         assignment: "strided" or "local".
-        rank: of this process, and how many there are.
+        rank: number of this process, and the number of processes.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
@@ -144,11 +144,11 @@ class _Disk(NamedTuple):
     """The disk of a process.
 
     Attributes:
-        folder: on it.
-        asker: of the folder.
+        folder: folder on the disk.
+        asker: name of the option or variable that asked for the folder.
         asked: bytes of the data set that it is to keep; None: as there is room.
-        number, ranks: of this process, and how many there are.
-        here: of those, on this machine.
+        number, ranks: number of this process, and the number of processes.
+        here: number of these processes on this machine.
     """
 
     folder: Path

@@ -54,7 +54,7 @@ def _workers(
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_light: nothing is made of values.
+        is_light: whether nothing is made of values.
         is_whole: whole batches are made, which need no processes.
 
     Raises:
@@ -118,10 +118,10 @@ class Loader(torch.utils.data.DataLoader[Any]):
             there, torch's ``get_worker_info()`` says number, count and seed.
         ahead: number of batches that wait to be asked for.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
-        cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
-            a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set, even
-            among the processes, of which none sends another anything; with ``comm`` what each root
-            keeps for all. None: nothing.
+        cache: data that each process keeps: a ``Cache``, its words ("memory=8G", or with the rest
+            on a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set,
+            even among the processes, of which none sends another anything; with ``comm`` the part
+            that each root keeps for all. None: nothing.
         assignment: "strided", or "local", with ``cache``: of each step's records processes take
             what they keep, as far as it goes; the files are the same ones for all of them.
 
@@ -385,7 +385,7 @@ class ReaderLoader:
             ask it.
         transform, errors: arguments of ``Dataset``, without keys.
         collate_fn, decode, ahead, pin_memory: arguments of ``Loader``. With ``decode`` the thread
-            that takes batches makes them too: what it is given lies in the window.
+            that takes batches makes them too, since its input lies in the window.
         buffers: whether values are memoryviews of the window, good until ``collate_fn`` returns,
             instead of bytes.
         threads: number of threads that decode the records of a batch.

@@ -35,7 +35,7 @@ class OwnBatches:
         dataset: data set whose samples they are; closed at the end.
         collate: function from a list of samples to a batch.
         whole: maker of whole batches; None: they are made of samples.
-        workers: chooses who makes them.
+        workers: Workers, which choose who makes them.
         worker_init_fn: argument of ``Loader``.
         threads: threads that make them, or that ask processes; their owner ends them.
         ahead: number of batches that wait to be asked for.
@@ -44,8 +44,8 @@ class OwnBatches:
 
     Attributes:
         count: number of samples of the data set.
-        caching: why the process keeps what it keeps.
-        order: what an ``EpochCursor`` is told of the data set.
+        caching: reason why the process keeps what it keeps.
+        order: arguments of ``EpochCursor`` that depend on the data set.
 
     Raises:
         As ``keep_part``; the data set is closed then.

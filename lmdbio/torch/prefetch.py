@@ -80,13 +80,13 @@ class Prefetcher:
     """Hands out what jobs return, in order; threads run some of them before the caller asks.
 
     Args:
-        job: what to do for each number from 0 on.
-        count: of the numbers; None: without end.
+        job: function from each number, from 0 on, to a result.
+        count: number of results; None: there is no end.
         ahead: results that wait for the caller, beside a job for each thread.
-        workers: chooses how many threads run jobs, or that the caller runs them itself; None: all
-            threads do.
+        workers: Workers, which choose how many threads run jobs, or that the caller runs them
+            itself; None: all threads do.
         processes: processes that run jobs where ``workers`` says so; None: there are none.
-        wanted: what jobs ask; None: they do not.
+        wanted: flag that jobs look at to give up; None: they do not.
 
     Attributes:
         handed_out: results, and errors of jobs, that the caller has had.

@@ -47,7 +47,7 @@ class WorkerProcesses:
     It pickles as one whose processes have not begun.
 
     Args:
-        work: what they do with values.
+        work: Work that they do with values.
 
     Attributes:
         refusal: reason why there are none; "": there may be some.
@@ -126,7 +126,7 @@ class WorkerProcesses:
 
         Args:
             pending: the batch's records under way.
-            source: what random draws follow from.
+            source: Source of random draws.
             keys: function from an index to a key; None: no keys are asked for.
             describe: words for a sample's origin, by its index.
             is_wanted: whether anybody still wants the batch.

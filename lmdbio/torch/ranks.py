@@ -189,7 +189,7 @@ def refuse_second_sharding(part: object, ranks: int, name: str) -> None:
     Args:
         part: the batch sampler or data set that asks.
         ranks: the number of ranks that it shares batches among.
-        name: its class, for the message.
+        name: name of its class, for the message.
     """
     state = sys.modules.get("accelerate.state")
     loader = None if state is None or ranks == 1 else state.GradientState().active_dataloader

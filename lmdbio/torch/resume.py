@@ -84,7 +84,7 @@ class EpochCursor:
         shuffle: whether epochs have orders of their own, or a ``Shuffle``.
         seed: seed of these orders, and of what transforms draw.
         drop_last, even: arguments of ``Shard``.
-        ranks: this process's rank.
+        ranks: Ranks, which tells this process's rank and the number of all.
         holder: function from some samples to the rank that holds each; None: ranks take what is
             theirs strided.
         mix: order of a ``Mix``, whose places are the samples then; None: there is none.
@@ -134,8 +134,8 @@ class EpochCursor:
         """Return the rest of an epoch.
 
         Args:
-            epoch, used: where; None: where the next iteration begins.
-            use: its samples will be handed out.
+            epoch, used: place of the beginning; None: where the next iteration begins.
+            use: whether its samples will be handed out.
 
         Raises:
             Error: as ``Ranks.use``.
@@ -318,7 +318,7 @@ def state_of(state: Mapping[str, Any]) -> State:
     a ``BatchSampler``, an ``IterableDataset`` or a ``Loader``, with any.
 
     Args:
-        state: what ``StatefulDataLoader.state_dict`` gave, over one of those.
+        state: result of ``StatefulDataLoader.state_dict``, over one of those.
 
     Raises:
         ValueError: there is none in it, or it is of batches after the last snapshot

@@ -22,7 +22,7 @@ class BatchIndices(list[int]):
     """The indices of a batch, which know their epoch wherever a DataLoader sends them.
 
     Attributes:
-        source: what the random draws of the batch's samples follow from.
+        source: Source of the random draws of the batch's samples.
     """
 
     __slots__ = ("source",)

@@ -191,7 +191,7 @@ class SampleMaker:
             values: value of each; none is asked for before the sample of the one before is made,
                 so that a value leaves its memory, which is in a core's cache, to the next one.
             batch: the samples' batch, with their indices.
-            source: what their random draws follow from; None: the process's generators.
+            source: Source of their random draws; None: the process's generators.
             is_wanted: whether the caller still wants them, asked between two samples.
             finish: function from the list of all to what is returned, which may draw as well;
                 None: the list.
@@ -246,7 +246,7 @@ class SampleMaker:
         Args:
             batch: ``Batch``, or another one that has ``part``.
             decode: decoder of batches, asked again without the records that it has named.
-            source, is_wanted: as for ``samples``; draws are those of the batch.
+            source, is_wanted: arguments of ``samples``; draws are those of the batch.
 
         Raises:
             CalledOffError, RuntimeError: as ``samples``.

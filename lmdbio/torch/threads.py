@@ -30,7 +30,7 @@ class _Thread(local):
     """The state of one thread.
 
     Attributes:
-        owner: what it may not wait for; None: it is none of a crew's threads.
+        owner: object that it may not wait for; None: it is none of a crew's threads.
     """
 
     owner: weakref.ref[object] | None = None
@@ -46,12 +46,12 @@ class Task:
     """A job that one thread runs, and its result, which another waits for.
 
     Args:
-        job: returns the result.
+        job: function that returns the result.
 
     Attributes:
         runs_here: whether the thread that waits for it runs it, for there are no others.
-        seconds: of the processor that it took, or in all if it waited for longer than for
-            Python's lock; 0 before its end.
+        seconds: processor time that it took, seconds; or time in all, if it waited for longer than
+            for Python's lock; 0 before its end.
         wall, busy: seconds from its begin to its end, and the part of them in which its thread
             used a processor.
     """
@@ -149,7 +149,7 @@ class _Crew:
 
     Args:
         count: number of threads, which ``start`` starts.
-        owner: what these threads may not wait for.
+        owner: object that these threads may not wait for.
     """
 
     def __init__(self, count: int, owner: object) -> None:

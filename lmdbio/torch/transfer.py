@@ -116,7 +116,7 @@ def pack(batch: Any, allocate: Callable[[int], memoryview]) -> tuple[bytes, Plac
     """Pickle a batch without its larger arrays and tensors, which are copied.
 
     Args:
-        batch: any picklable object.
+        batch: batch, any picklable object.
         allocate: function from a number of bytes to memory for the arrays; called at most once.
 
     Returns:
@@ -151,7 +151,7 @@ def unpack(pickled: bytes, places: Places, memory: memoryview) -> Any:
     """Return the batch that was packed; its arrays are views of the memory.
 
     Args:
-        pickled, places: what ``pack`` returned.
+        pickled, places: result of ``pack``.
         memory: the memory that ``allocate`` gave.
     """
     arrays = [memory[offset : offset + length] for offset, length in places]

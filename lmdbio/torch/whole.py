@@ -321,9 +321,9 @@ class WholeBatches:
         """Read records of a data set, and return the batch.
 
         Args:
-            dataset: has the records; its transform is not asked.
-            indices: of the records, shape (n,).
-            source: of random draws.
+            dataset: Dataset that has the records; its transform is not asked.
+            indices: indices of the records, shape (n,).
+            source: Source of random draws.
             is_wanted: whether the caller still wants it.
 
         Raises:

@@ -39,7 +39,7 @@ def integer(name: str, value: Any) -> int:
 
     Args:
         name: name of the argument.
-        value: what the caller gave.
+        value: value that the caller gave.
 
     Raises:
         TypeError: it is no integer.

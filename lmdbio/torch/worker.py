@@ -81,12 +81,12 @@ class Worker:
 
     Args:
         number, count: number of this worker, and of all.
-        work: what it does with values.
+        work: Work that it does with values.
         others: connections to the workers that are there already.
 
     Attributes:
         has_ended: a thread has seen that it is no longer there.
-        is_proven: it has answered once.
+        is_proven: whether it has answered once.
 
     Raises:
         OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError: this process can
@@ -136,7 +136,7 @@ class Worker:
 
         Args:
             begun: the values.
-            source: what random draws follow from.
+            source: Source of random draws.
             keys: key of each; None: they are not asked for.
             describe: words for a sample's origin, by its index.
             is_wanted: whether anybody still wants the batch.

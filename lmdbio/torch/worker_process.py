@@ -68,7 +68,7 @@ class Order:
 
     Attributes:
         indices: index of each sample.
-        source: what random draws follow from.
+        source: Source of random draws.
         offsets, lengths: place of each value in the loader's segment; None: ``values`` has them.
         values: the values, where they are no bytes of one file each.
         keys: key of each sample; None: they are not asked for.
@@ -99,7 +99,7 @@ class Reply:
         dropped: numbers of segments that the worker no longer has.
         left_out: number of samples that were left out.
         is_error: an exception was raised, and ``trace`` says where.
-        is_unsendable: it was the batch that could not be pickled.
+        is_unsendable: whether it was the batch that could not be pickled.
         is_begun: the worker has begun; False: ``Work.begin`` raised the exception.
     """
 
@@ -164,8 +164,8 @@ class _Worker:
     """Makes batches for one connection.
 
     Args:
-        connection: to the loader's process.
-        work: what to do with values.
+        connection: connection to the loader's process.
+        work: Work to do with values.
     """
 
     def __init__(self, connection: Connection, work: Work) -> None:
@@ -267,10 +267,10 @@ def serve(
     """Be the worker process of a number, until its loader's process asks for no more.
 
     Args:
-        connection: to the loader's process.
+        connection: connection to the loader's process.
         others: the loader's ends of connections that a fork has copied; they are closed.
-        number, count: of this worker, and of all.
-        work: what to do with values.
+        number, count: number of this worker, and of all.
+        work: Work to do with values.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process decides what Ctrl-C ends
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -30,7 +30,7 @@ def measure_memory(*, seconds: float = SECONDS) -> Calibration:
     """Measure the rate of copying, with 1, 2, 4 and so on threads and one for each processor.
 
     Args:
-        seconds: for all of them together.
+        seconds: time for all of them together, seconds.
 
     Raises:
         ValueError: ``seconds`` is not positive.

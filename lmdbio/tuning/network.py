@@ -38,8 +38,8 @@ def measure_network(
 
     Args:
         comm: an mpi4py intracommunicator.
-        seconds: for all sizes of messages together.
-        progress: called with (sizes done, sizes, name).
+        seconds: time for all sizes of messages together.
+        progress: function of (sizes done, sizes, name).
 
     Returns:
         A sample for each size of messages, whose depth is the number of nodes (256 at most); None

@@ -52,8 +52,8 @@ def measure_readers(
     Args:
         path: the environment's folder, or its file; may differ between nodes.
         comm: an mpi4py intracommunicator.
-        seconds: for all runs together.
-        progress: called with (runs done, runs, name).
+        seconds: time for all runs together.
+        progress: function of (runs done, runs, name).
 
     Returns:
         Two samples, in order and at random, for each number of readers; none where all ranks are

@@ -68,10 +68,10 @@ class Staggered:
 
     Attributes:
         staggerings: one for each assignment.
-        reason: why there are none, else "".
-        batch_size: of the Readers, records; 0: no Reader was made.
-        seconds: that all runs took, and the steps between them.
-        bytes: of values, that all ranks read.
+        reason: reason why there are none, else "".
+        batch_size: number of records in a batch of the Readers; 0: no Reader was made.
+        seconds: duration of all runs, and of the steps between them.
+        bytes: size of the values that all ranks read.
     """
 
     staggerings: tuple[Staggering, ...] = ()
@@ -116,7 +116,7 @@ def batch_size(ranks: int, count: int, record_bytes: float) -> int:
     """Return the records of a global batch; at least one for each rank.
 
     Args:
-        ranks: of the job.
+        ranks: number of ranks of the job.
         count: records of the data set.
         record_bytes: mean size of a record.
     """
@@ -128,10 +128,10 @@ class RunLength:
     """Computes how much the runs of each round read, so that all fill the time there is. Pure.
 
     Args:
-        seconds: for all runs.
+        seconds: time for all runs.
         contestants: runs of a round.
-        roots: of the job.
-        batch_bytes: of a batch, about.
+        roots: number of roots of the job.
+        batch_bytes: size of a batch, about.
         most: batches of the whole data set: a run reads nothing twice.
     """
 
@@ -156,8 +156,8 @@ class RunLength:
         """Return the batches that each run of a round reads.
 
         Args:
-            number: of the round, from 0.
-            elapsed_s: since the first run began.
+            number: number of the round, from 0.
+            elapsed_s: time since the first run began.
 
         Returns:
             0: there is no time for another round.
@@ -179,9 +179,9 @@ class RankRun(NamedTuple):
     """One rank's part in a run.
 
     Attributes:
-        bytes: of the values that it got.
-        launched_s: when it began to read for its team, by its node's clock; None: it is no root.
-        ended_s: when it had its last batch.
+        bytes: size of the values that it got.
+        launched_s: time when it began to read for its team, by its node's clock; None: no root.
+        ended_s: time at which it had its last batch.
     """
 
     bytes: int
@@ -193,8 +193,8 @@ def run_seconds(nodes: Sequence[Sequence[int]], parts: Sequence[RankRun]) -> flo
     """Return how long a run took: on the slowest node, whose ranks share a clock. Pure.
 
     Args:
-        nodes: their ranks.
-        parts: each rank's part, by rank.
+        nodes: ranks of each node.
+        parts: part of each rank, by rank.
     """
     spans = []
     for node in nodes:
@@ -224,10 +224,10 @@ def measure(
     Args:
         path: the environment's folder, or its file; may differ between nodes.
         comm: an mpi4py intracommunicator.
-        seconds: for all runs of an assignment together, as the first rank says.
+        seconds: time for all runs of an assignment together, as the first rank says.
         overrides: depth, and sizes of requests and gaps, of the Readers; the first rank's count.
             How long a turn lasts depends on them, for it ends when the last request has begun.
-        progress: called with (runs done, runs, name of the next).
+        progress: function of (runs done, runs, name of the next).
 
     Returns:
         The figures, or why there are none; the first rank's text is for people.

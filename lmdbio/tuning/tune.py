@@ -101,8 +101,8 @@ class Part(NamedTuple):
     """The place of one of several that read the same file at once.
 
     Attributes:
-        place: of it, from 0.
-        readers: of all.
+        place: index of this one, from 0.
+        readers: number of all readers.
     """
 
     place: int
@@ -118,11 +118,11 @@ class Tuning:
     """The result of measuring one file's storage.
 
     Attributes:
-        storage: that is under the file.
+        storage: Storage of the file.
         calibration: the samples; None when no trial gave a figure.
         left_out: trials that gave none, and why.
-        seconds: that all trials took.
-        bytes: that they read.
+        seconds: duration of all trials.
+        bytes: size of what they read.
     """
 
     storage: Storage
@@ -136,7 +136,7 @@ def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
     """Return the trials for a file of this size, most telling first. Pure.
 
     Args:
-        direct: O_DIRECT is possible; else all goes through the page cache.
+        direct: whether O_DIRECT is possible; else all goes through the page cache.
     """
     kind: Kind = "direct" if direct else "pread"
     medium, large = 128 << 10, 1 << 20
@@ -174,8 +174,8 @@ def measure(
 
     Args:
         path: the environment's folder, or its file.
-        seconds: for all trials together.
-        progress: called with (trials done, trials, name of the next).
+        seconds: time for all trials together.
+        progress: function of (trials done, trials, name of the next).
 
     Raises:
         ValueError: the file is too small to tell anything, or ``seconds`` is not positive.
@@ -201,9 +201,9 @@ def measure_folder(
     """Measure how the storage of a folder likes to be read, with a file of no name.
 
     Args:
-        folder: where the file is made, of ``FOLDER_BYTES``, or of a quarter of what is free.
-        seconds: for all trials together; making the file takes its own time.
-        progress: called with (trials done, trials, name of the next).
+        folder: folder for the file, which has ``FOLDER_BYTES``, or a quarter of what is free.
+        seconds: time for all trials together; making the file takes its own time.
+        progress: function of (trials done, trials, name of the next).
 
     Raises:
         ValueError: there is no room for a file that would tell anything.
@@ -324,13 +324,13 @@ def run_trial(
     gives in one go are no rate.
 
     Args:
-        engine: of the file.
-        trial: which.
-        size: of the file, bytes.
-        seconds: that it takes, about.
-        memory: of twice FLIGHT_BYTES_MAX.
-        seed: of its places.
-        part: in order, where it begins.
+        engine: Engine of the file.
+        trial: Trial to run.
+        size: size of the file, bytes.
+        seconds: duration of the trial, about.
+        memory: memory of twice FLIGHT_BYTES_MAX.
+        seed: seed of its places.
+        part: Part, which says where a trial in order begins.
 
     Raises:
         IncompatibleError, NotColdError: it cannot be run.
