@@ -1,0 +1,69 @@
+"""A description of a parameter or an attribute is a noun phrase with a head noun of its own.
+
+A tooltip shows it alone: "of the file" says nothing there, "size of the file, bytes" does. So none
+begins with a preposition, a relative or a question word. Method: all docstrings of the product.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import ROOT
+
+SECTION = re.compile(r"(?:Args|Attributes):$")
+ENTRY = re.compile(r"    (?P<names>[\w*, ]+): (?P<text>.*)$")
+HEADLESS = re.compile(
+    r"(?:of|in|on|at|by|for|from|to|with|without|between|before|after|as|that|which|who|whose"
+    r"|where|when|behind|beside|up to|within|into|under|over|through|until|while|how|why|what)\b",
+    re.IGNORECASE,
+)
+
+
+def entries(docstring: str) -> Iterator[tuple[str, str]]:
+    """Yield the names that a docstring describes, and the first line of each description."""
+    is_inside = False
+    for line in docstring.split("\n"):
+        if line[:1].strip():
+            is_inside = SECTION.match(line) is not None
+        elif is_inside and (found := ENTRY.match(line)):
+            yield found["names"], found["text"]
+
+
+def described(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of all docstrings in a module."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from entries(ast.get_docstring(node) or "")
+
+
+def headless(text: str) -> list[str]:
+    """Return the descriptions in a module that have no head noun, with their names."""
+    return [f"{names}: {words}" for names, words in described(text) if HEADLESS.match(words)]
+
+
+def test_every_description_has_a_head_noun() -> None:
+    files = sorted((ROOT / "lmdbio").rglob("*.py"))
+    texts = {path.relative_to(ROOT): path.read_text("utf-8") for path in files}
+    assert sum(len([*described(text)]) for text in texts.values()) > 2000
+    assert [f"{path}: {one}" for path, text in texts.items() for one in headless(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "is_headless"),
+    [
+        ("of the file", True),
+        ("that has them", True),
+        ("what is read", True),
+        ("size of the file, bytes", False),
+        ("whether it is read", False),
+        ("another one", False),
+        ("offset in the file", False),
+    ],
+)
+def test_a_description_without_one_is_found(words: str, is_headless: bool) -> None:
+    text = f'def f(a):\n    """Do it.\n\n    Args:\n        a: {words}.\n    """\n'
+    assert bool(headless(text)) == is_headless
