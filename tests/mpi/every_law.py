@@ -22,6 +22,7 @@ DRAWN = {
     "caches.py": (4, 60),
     "keeping.py": (5, 60),
     "copying.py": (4, 40),
+    "loading.py": (3, 20),
     "simulated.py": (4, 60),
 }
 
