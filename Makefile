@@ -45,8 +45,9 @@ TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_1
 FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe planning \
               provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
-# All but the tests of the benchmarks, which take minutes and time what they run.
-PRODUCT := tests --ignore=tests/benchmarks
+# Those of benchmarks/ and of lmdbio.bench take minutes, and time what they run; and all others.
+BENCHMARKS := tests/benchmarks tests/bench
+PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS))
 # Texts whose sentences name their actors.
 WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests
 # The C of the product. Without a .clang-format nothing is laid out.
@@ -73,7 +74,7 @@ test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try
 	$(BIN)/python -m pytest -m more $(PRODUCT)
 
 test-benchmarks: $(VENV)/.dev  ## run the tests of the benchmarks, one after the other; some minutes
-	$(BIN)/python -m pytest tests/benchmarks
+	$(BIN)/python -m pytest $(BENCHMARKS)
 
 test-fast: $(VENV)/.test  ## run the pure rooms and the memory engine; under a minute
 	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \
