@@ -45,12 +45,15 @@ TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_1
 FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe planning \
               provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
+# Those of benchmarks/ take minutes, and time what they run; and all others.
+BENCHMARKS := tests/benchmarks
+PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS))
 # Texts whose sentences name their actors.
 WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help clients trainers resumes demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
+.PHONY: help clients trainers resumes demo test test-more test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers training training-wheels clean
 .DELETE_ON_ERROR:
 
@@ -63,12 +66,15 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 
 # First those that bear company, then, one after the other, those that fill the machine's cores
 # themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; under ten minutes
-	$(BIN)/python -m pytest -m 'not alone and not more' --numprocesses $(TEST_PROCESSES) --dist worksteal
-	$(BIN)/python -m pytest -m 'alone and not more'
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; under eight minutes
+	$(BIN)/python -m pytest -m 'not alone and not more' $(PRODUCT) --numprocesses $(TEST_PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest -m 'alone and not more' $(PRODUCT)
 
 test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try the wheel; some minutes
-	$(BIN)/python -m pytest -m more
+	$(BIN)/python -m pytest -m more $(PRODUCT)
+
+test-benchmarks: $(VENV)/.dev  ## run the tests of the benchmarks, one after the other; some minutes
+	$(BIN)/python -m pytest $(BENCHMARKS)
 
 test-fast: $(VENV)/.test  ## run the pure rooms and the memory engine; under a minute
 	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \

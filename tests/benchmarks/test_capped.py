@@ -24,9 +24,6 @@ from tests.support import ROOT
 
 RUN = [sys.executable, "-m", "benchmarks.capped.run"]
 
-#: Loop devices and their throughput are those of the whole machine.
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 
 

@@ -360,7 +360,6 @@ def report(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.mpi
-@pytest.mark.alone
 def test_everybody_reads_the_same_and_what_is_told_adds_up(
     places: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -399,7 +398,6 @@ def test_everybody_reads_the_same_and_what_is_told_adds_up(
 
 
 @pytest.mark.mpi
-@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_ranks_and_mounts(
     places: Path, data: Path, tmp_path: Path, number: signal.Signals

@@ -34,9 +34,6 @@ from tests.support import ROOT, pfs_model as predict
 
 PFS = ROOT / "benchmarks" / "pfs"
 
-#: The model's speed is timed, and mounts are looked for.
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 PR_SET_TIMERSLACK = 29
 #: Measured over predicted. The time of FUSE and the processor comes on top of the model.

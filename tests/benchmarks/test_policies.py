@@ -109,7 +109,6 @@ def test_a_picture_has_every_epoch_and_the_status_says_whether_counts_agree(
 
 
 @pytest.mark.mpi
-@pytest.mark.alone
 def test_measured_policies_have_the_counts_that_were_simulated(
     places: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -308,7 +308,6 @@ def mounts() -> str:
     return "".join(line for line in Path("/proc/mounts").read_text().splitlines() if "pfs" in line)
 
 
-@pytest.mark.alone  # for the whole machine's mounts are compared
 def test_a_signal_ends_runs_and_mounts_and_keeps_what_was_measured(tmp_path: Path) -> None:
     before = mounts()
     command = stick(tmp_path, "--only", "model", "--sets", "3k", "--rounds", "500")

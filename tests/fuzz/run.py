@@ -35,7 +35,7 @@ def build(folder: Path, compiler: str = "cc") -> Path:
         *compiler.split(),
         "-std=c11",
         "-D_GNU_SOURCE",
-        "-O1",
+        "-O0",  # as fast as -O1 under the sanitizers, and built in half the time
         "-g",
         "-fno-omit-frame-pointer",
         "-fsanitize=address,undefined",

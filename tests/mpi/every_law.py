@@ -21,6 +21,7 @@ SECONDS_MAX = 1800
 DRAWN = {
     "caches.py": (4, 60),
     "keeping.py": (5, 60),
+    "loading.py": (3, 20),
     "simulated.py": (4, 60),
 }
 

@@ -1,7 +1,7 @@
 """Goal: with many ranks a Reader gives each its share, hangs nobody and never lies.
 
 Method: programs of this folder run on 1 to 8 ranks, as one node and as several; each runs many
-cases per launch and checks itself.
+cases per launch and checks itself. Of those that draw their cases ``make law`` draws many more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,6 @@ pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
 #: Under the second MPI fewer sizes do; 4 ranks are those of the test below.
 SIZES = [("mpich", ranks) for ranks in (1, 2, 3, 5, 8)] + [("openmpi", ranks) for ranks in (2, 5)]
-
-
-def few(mpi: launch.Mpi, cases: int) -> int:
-    """Return so many cases; under the second MPI a half: what they draw knows of no MPI.
-
-    ``make law`` draws many more.
-    """
-    return cases if mpi.name == "mpich" else cases // 2
 
 
 @pytest.mark.parametrize(("mpi", "ranks"), SIZES, indirect=["mpi"])
@@ -69,7 +61,7 @@ def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(
 def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
-    cases = few(mpi, 14) if ranks > 1 else 14
+    cases = 7 if ranks > 1 else 14  # for each size of nodes, and these are one
     assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed, cases)
 
 
@@ -79,7 +71,7 @@ def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_othe
 ) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     tiny = data.write(tmp_path / "tiny", [data.mixed_value(i) for i in range(3)])
-    assert "cases" in mpi.run(ranks, "loading.py", mixed, fixed, tiny, few(mpi, 6))
+    assert "cases" in mpi.run(ranks, "loading.py", mixed, fixed, tiny, 3)
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
@@ -100,7 +92,7 @@ def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:
     """By twenty shapes and more: ``make law``."""
-    out = mpi.run(4, "simulated.py", tmp_path, few(mpi, 10))
+    out = mpi.run(4, "simulated.py", tmp_path, 5)
     assert out.count("as simulated") == len(READERS)
 
 
@@ -108,7 +100,7 @@ def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
 def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they_are(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
-    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed, few(mpi, 9))
+    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed, 4)
 
 
 def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(

@@ -152,7 +152,7 @@ def test_weak_scaling_keeps_the_records() -> None:
 
 def test_9216_ranks_are_simulated() -> None:
     """In a second; ``lmdbio simulate --mode all --ranks 9216`` takes eight."""
-    job = replace(WORKLOADS["cifar10-large"], ranks=9_216)
+    job = replace(WORKLOADS["cifar10-large"], ranks=9_216, iterations=64)
     lmdb, coal, stag = run_modes(job, ["LMDB", "coal", "stag"], STORES["bebop"])
     assert (lmdb.roots, coal.roots, stag.roots) == (9_216, 256, 256)
     assert lmdb.seconds is not None and coal.seconds is not None and stag.seconds is not None
