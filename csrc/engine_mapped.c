@@ -16,6 +16,7 @@
 #include "buffer.h"
 #include "engine_file.h"
 #include "extent.h"
+#include "trace.h"
 
 /* Bytes that the kernel maps around a fault, unless its fault_around_bytes were changed. */
 enum { WINDOW_BYTES = 64 << 10 };

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engine_queue.h"
-#include "extent.h"
 
 /* Above this, copying from the page cache is worth a thread of its own. */
 enum { SERVED_BYTES_MAX = 256 * 1024 };

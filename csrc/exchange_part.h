@@ -1,4 +1,4 @@
-/* exchange_part: what the files of the room `exchange` share.
+/* exchange_part: what the files of the room `exchange` share. Private to the exchange.
  *
  *   callers  --errands, in their turn-->  the thread, which alone changes what is sent and taken
  *   callers  <--counters and answers---  read without waiting for it

@@ -20,6 +20,8 @@
 #include "storage.h"
 #include "remote.h"
 #include "engine.h"
+#include "engine_stats.h"
+#include "engine_pagecache.h"
 #include "locate.h"
 #include "datum.h"
 #include "provenance.h"

@@ -3,7 +3,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "engine_pagecache.h"
 #include "plan.h"
+#include "trace.h"
 
 enum {
     TICKETS = 16,
