@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
 #include "engine_joined.h"
 #include "engine_queue.h"
 #include "storage.h"
@@ -219,6 +220,7 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
         by_call = by_call || found == LIO_CACHED_BY_CALL;
         if (found >= LIO_CACHED_BY_CALL)
             continue;
+        LIO_ASSERT(ticket->count < count);
         ticket->reads[ticket->count++] = reads[i];
         ticket->hands += found == LIO_CACHED_NOT;
     }

@@ -1,9 +1,9 @@
 #include "engine_stats.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "contract.h"
 #include "engine_private.h"
 
 void lio_engine_counters(lio_engine *engine, lio_counters *out)
@@ -59,7 +59,7 @@ void lio_engine_count_stage(lio_engine *engine, uint32_t stage, uint64_t begun_n
 {
     uint64_t now = lio_now_ns();
     lio_tally more = {0};
-    assert(stage < LIO_STAGES);
+    LIO_ASSERT(stage < LIO_STAGES);
     more.stage_ns[stage] = now - begun_ns;
     lio_meter_count(&engine->meter, &more);
     lio_meter_note(&engine->meter, (lio_span){.queued_ns = begun_ns,

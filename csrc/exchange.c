@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 #include "trace.h"
 
@@ -122,7 +123,9 @@ static bool take_message(lio_exchange *x, int tag)
 
 static void ended(lio_exchange *x, operation *done)
 {
+    LIO_ASSERT(done->peer < x->peers); /* it has not ended before */
     if (done->kind == SENDS_ROWS) {
+        LIO_ASSERT(x->peer[done->peer].in_flight > 0 && x->buffers < x->buffers_made);
         x->peer[done->peer].in_flight--;
         x->buffer[x->buffers++] = done->memory;
     } else if (done->kind == FILLS_ROOM) {
@@ -177,6 +180,7 @@ static void tell_of_reading(lio_exchange *x)
 
 static void carry_out(lio_exchange *x, const errand *one)
 {
+    LIO_ASSERT(lio_exchange_is_carrier(x));
     switch (one->kind) {
     case SERVES:
         lio_exchange_take_parts(x, one->subject);
@@ -286,6 +290,7 @@ static void *carry(void *argument)
 {
     lio_exchange *x = argument;
     uint64_t moved_ns = lio_now_ns();
+    x->carrier = pthread_self();
     for (;;) {
         bool moved = take_errands(x);
         if (x->is_stopping)

@@ -2,14 +2,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 
 /* Says how an answer ended, if it is awaited. */
 static void settle(lio_exchange *x, room *r, uint8_t answer)
 {
     peer *p = &x->peer[r->peer];
+    LIO_ASSERT(lio_exchange_is_carrier(x));
     if (r->answer != LIO_ANSWER_AWAITED)
         return;
+    LIO_ASSERT(x->awaited > 0);
     x->awaited--;
     if (answer == LIO_ANSWER_LATE && r->is_queued && p->late++ == 0)
         lio_exchange_note(p, LIO_PEER_OWES);
@@ -39,6 +42,7 @@ static void look_after(lio_exchange *x, room *r)
 void lio_exchange_leave_queue(lio_exchange *x, peer *p)
 {
     room *first = p->rooms;
+    LIO_ASSERT(first != NULL && first->is_queued);
     p->rooms = first->next;
     first->is_queued = false;
     if (first->answer == LIO_ANSWER_LATE && --p->late == 0)
@@ -62,6 +66,7 @@ void lio_exchange_find_gone(lio_exchange *x, peer *p)
 
 void lio_exchange_room_filled(lio_exchange *x, room *r)
 {
+    LIO_ASSERT(r->under_way > 0);
     r->under_way--;
     if (r->under_way == 0 && r->left == 0)
         settle(x, r, LIO_ANSWER_ARRIVED);
@@ -110,6 +115,7 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
     x->received_bytes += (uint64_t)bytes;
     if (r != NULL) {
         r->under_way += taken.kind == FILLS_ROOM;
+        LIO_ASSERT((uint64_t)bytes <= r->left);
         r->into += bytes;
         r->left -= (uint64_t)bytes;
         if (r->left == 0)
@@ -138,7 +144,8 @@ void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
             p->last_room->next = r;
         p->last_room = r;
         r->is_queued = true;
-        if (p->asked <= arrival->block) { /* once for all of its rooms */
+        LIO_ASSERT(p->asked <= arrival->block + 1); /* blocks ascend */
+        if (p->asked <= arrival->block) {           /* once for all of its rooms */
             p->asked = arrival->block + 1;
             lio_exchange_say(x, r->peer, ASK, arrival->block);
         }

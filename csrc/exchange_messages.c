@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 #include "trace.h"
 
@@ -25,6 +26,11 @@ bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64
     struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                              (long)(deadline_ns % 1000000000u)};
     return pthread_cond_timedwait(what, lock, &until) != ETIMEDOUT;
+}
+
+bool lio_exchange_is_carrier(lio_exchange *x)
+{
+    return !atomic_load(&x->has_thread) || pthread_equal(x->carrier, pthread_self()) != 0;
 }
 
 uint64_t lio_exchange_deadline_after(int timeout_ms)
@@ -104,6 +110,7 @@ void *lio_exchange_next_request(lio_exchange *x)
 
 void lio_exchange_under_way(lio_exchange *x, operation done)
 {
+    LIO_ASSERT(x->operations < x->operations_max && done.peer < x->peers);
     x->operation[x->operations++] = done;
 }
 
@@ -112,6 +119,7 @@ void lio_exchange_under_way(lio_exchange *x, operation done)
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number)
 {
     word *out;
+    LIO_ASSERT(lio_exchange_is_carrier(x) && to < x->peers && to != x->own);
     if (x->is_stopping) /* the communicator may be gone */
         return;
     out = malloc(sizeof *out);

@@ -140,6 +140,7 @@ struct lio_exchange {
     _Atomic uint64_t sent_bytes, received_bytes, sent_messages, received_messages;
 
     /* the thread's own */
+    pthread_t carrier; /* itself */
     errand done, ends, reads_on, stops;
     bool is_stopping, is_done;
     bool has_news; /* callers may wait for what has changed in this round */
@@ -164,6 +165,10 @@ void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
 
 /* Whether it has failed, for callers; `error` says how. */
 bool lio_exchange_has_failed(lio_exchange *x, lio_error *error);
+
+/* Whether the calling thread may change what is sent and taken: the exchange's own, or, when that has
+ * ended, any. */
+bool lio_exchange_is_carrier(lio_exchange *x);
 
 uint64_t lio_exchange_deadline_after(int timeout_ms);
 

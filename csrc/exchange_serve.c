@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "contract.h"
 #include "exchange_part.h"
 
 void lio_exchange_tell_end(lio_exchange *x, uint32_t to)
@@ -17,6 +18,7 @@ void lio_exchange_tell_end(lio_exchange *x, uint32_t to)
 static void drop_part(lio_exchange *x, peer *p)
 {
     part *first = p->parts;
+    LIO_ASSERT(lio_exchange_is_carrier(x) && x->parts > 0);
     p->parts = first->next;
     x->parts--;
     if (!first->is_missing)
@@ -40,6 +42,7 @@ void lio_exchange_drop_word(peer *p)
 
 static void *take_buffer(lio_exchange *x)
 {
+    LIO_ASSERT(x->buffers <= x->buffers_made && x->buffers_made <= x->buffers_max);
     if (x->buffers > 0)
         return x->buffer[--x->buffers];
     if (x->buffers_made == x->buffers_max)
@@ -50,6 +53,7 @@ static void *take_buffer(lio_exchange *x)
 /* Packs the next `bytes` of a part. */
 static void pack(part *p, uint8_t *into, uint64_t bytes)
 {
+    LIO_ASSERT(bytes <= p->left);
     p->left -= bytes;
     while (bytes > 0) {
         uint64_t length = *p->lengths, whole = lio_row_room(length), here = whole - p->packed;
@@ -125,12 +129,14 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
 /* The rows of a part are taken back; a root that asks for them hears so. */
 static void miss(part *one)
 {
+    LIO_ASSERT(!one->is_missing && one->shipment->left > 0);
     one->is_missing = true;
     (void)atomic_fetch_sub(&one->shipment->left, 1);
 }
 
 static void append_part(lio_exchange *x, peer *p, part *one)
 {
+    LIO_ASSERT(p->parts == NULL || p->last_part->block <= one->block); /* handed over in order */
     one->next = NULL;
     x->parts++;
     if (p->parts == NULL)

@@ -9,6 +9,7 @@
 #ifndef LMDBIO_H
 #define LMDBIO_H
 
+#include "contract.h"
 #include "status.h"
 #include "extent.h"
 #include "stranger.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
 #include "engine_stats.h"
 
 enum {
@@ -327,12 +328,14 @@ static int gather(lio_walk *walk, uint32_t depth, lio_error *error)
 {
     level *at = &walk->levels[depth];
     batch *into = &at->ahead;
+    LIO_ASSERT(into->ticket == NULL); /* nobody fills it any more */
     into->count = 0;
     while (at->tree < walk->tree_count && into->count < level_capacity(walk, depth)) {
         const lio_db *db = &walk->trees[at->tree].db;
         uint32_t number = at->tree, below = walk->depth - depth;
         uint64_t pgno = db->root;
         int code = LIO_NOTFOUND;
+        LIO_ASSERT(depth > 0 || tree_depth(db) <= below); /* a level above names children */
         if (tree_depth(db) > below)
             code = next_child(walk, at - 1, number, &pgno, error);
         else if (tree_depth(db) == below)
@@ -347,6 +350,7 @@ static int gather(lio_walk *walk, uint32_t depth, lio_error *error)
             code = visit(walk, pgno, error);
         if (code != LIO_OK)
             return code;
+        LIO_ASSERT(into->count == 0 || into->trees[into->count - 1] <= number);
         into->trees[into->count] = number;
         into->pgnos[into->count++] = pgno;
     }
@@ -358,6 +362,7 @@ static int submit(lio_walk *walk, batch *pages, lio_error *error)
 {
     uint32_t page_size = walk->layout.page_size;
     size_t count = 0;
+    LIO_ASSERT(pages->ticket == NULL && pages->count <= walk->chunk_pages);
     for (uint32_t i = 0; i < pages->count; i++) {
         lio_read *last = count > 0 ? &walk->reads[count - 1] : NULL;
         uint64_t offset = pages->pgnos[i] * page_size;
@@ -401,6 +406,7 @@ static int check_totals(const tree *seen, lio_error *error)
 static int end_trees(lio_walk *walk, uint32_t number, lio_error *error)
 {
     int code = LIO_OK;
+    LIO_ASSERT(number <= walk->tree_count);
     for (; walk->ended < number && code == LIO_OK; walk->ended++)
         code = check_totals(&walk->trees[walk->ended], error);
     return code;
@@ -426,6 +432,7 @@ static int accept(lio_walk *walk, uint32_t depth, const batch *pages, lio_error 
     bool leaf = depth + 1 == walk->depth;
     for (uint32_t i = 0; i < pages->count; i++) {
         const uint8_t *page = pages->pages + (size_t)i * walk->layout.page_size;
+        LIO_ASSERT(pages->trees[i] < walk->tree_count && walk->ended <= pages->trees[i]);
         int code = lio_page_check(&walk->layout, page, pages->pgnos[i],
                                   leaf ? LIO_P_LEAF : LIO_P_BRANCH, error);
         if (code == LIO_OK)
@@ -473,6 +480,7 @@ static int finish(lio_walk *walk, uint32_t depth, int timeout_ms, lio_error *err
 {
     level *at = &walk->levels[depth];
     batch arrived;
+    LIO_ASSERT(at->ahead.ticket != NULL); /* start_next has begun it */
     int code = lio_ticket_wait(at->ahead.ticket, timeout_ms, error);
     if (code != LIO_OK)
         return code;

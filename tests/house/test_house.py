@@ -26,6 +26,7 @@ CSRC = ROOT / "csrc"
 
 #: A C file includes only what stands before it.
 C_ROOMS = (
+    "contract",
     "status",
     "extent",
     "stranger",
