@@ -72,7 +72,7 @@ static inline bool lio_piece_may_become(uint32_t before, uint32_t after)
     return is_counted && allowed[lio_piece_state_of(before)][lio_piece_state_of(after)];
 }
 
-/* What is said of a piece in the second `second`, above 0: that all of it is there, or not. */
+/* The facts of a piece after the kernel has said, in second `second`, whether all of it is there. */
 static inline uint32_t lio_piece_said(uint32_t before, bool there, uint32_t second)
 {
     uint32_t facts = there ? LIO_THERE | LIO_COUNTED | (before & LIO_TOUCHED)
@@ -82,7 +82,7 @@ static inline uint32_t lio_piece_said(uint32_t before, bool there, uint32_t seco
     return second * LIO_SECOND + facts;
 }
 
-/* A piece that is counted, and is taken to be there. */
+/* The same after somebody has counted it and takes it to be there. */
 static inline uint32_t lio_piece_believed(uint32_t before)
 {
     uint32_t facts = LIO_COUNTED | (before & LIO_TOUCHED);
@@ -90,7 +90,7 @@ static inline uint32_t lio_piece_believed(uint32_t before)
     return facts;
 }
 
-/* A piece that was missing, of which nothing is known from now on. */
+/* The same of a piece that was missing, after somebody has brought bytes of it. */
 static inline uint32_t lio_piece_forgotten(uint32_t before)
 {
     uint32_t facts = before % LIO_SECOND;

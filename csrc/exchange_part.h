@@ -16,7 +16,7 @@
 
 #include "exchange_mpi.h"
 
-/* What a caller wants done. It lies in what it is about, or in memory of its own. */
+/* A caller asks the thread for something. It lies in what it is about, or in memory of its own. */
 typedef struct request {
     struct request *next;
     enum {

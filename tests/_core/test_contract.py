@@ -41,9 +41,19 @@ int main(void)
     return 0;
 }
 """
+#: Forgets what was said of a piece that is held.
+BREAKS_PIECE = """
+#include "engine_pieces.h"
+int main(void)
+{
+    uint32_t held = lio_piece_said(0, true, 1);
+    return lio_piece_state_of(lio_piece_forgotten(held)) == LIO_PIECE_HELD ? 0 : 1;
+}
+"""
 CASES = (
     ("transfer_heap.c", "has(heap, actor)", BREAKS_HEAP),
     ("window.c", "published >=", BREAKS_WINDOW),
+    ("engine_pieces.h", "lio_piece_state_of(before) == LIO_PIECE_MISSING", BREAKS_PIECE),
 )
 
 
@@ -57,11 +67,12 @@ def compiler(tmp_path: Path) -> None:
 
 
 def run(folder: Path, source: str, program: str, flags: tuple[str, ...]) -> tuple[int, str]:
-    """The exit status of a program over a file of ``csrc/``, and what it says."""
+    """Return the exit status of a program over a file of ``csrc/``, and what it says."""
     (folder / "program.c").write_text(program)
     made = str(folder / "program")
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", *flags, f"-I{ROOT / 'csrc'}", "-o", made]
-    sources = [str(folder / "program.c"), *(str(ROOT / "csrc" / x) for x in (source, "status.c"))]
+    files = [name for name in (source, "status.c") if name.endswith(".c")]
+    sources = [str(folder / "program.c"), *(str(ROOT / "csrc" / name) for name in files)]
     subprocess.run([*command, *sources], check=True)
     done = subprocess.run([made], capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
