@@ -10,7 +10,7 @@ CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
 # What the extension and the environment are made of: a change installs anew.
-SOURCES := pyproject.toml setup.py $(wildcard lmdbio/_core/glue/*.h) csrc/build_extension.py \
+SOURCES := pyproject.toml setup.py $(wildcard lmdbio/_core/glue/*.[ch]) csrc/build_extension.py \
            $(wildcard csrc/*.c csrc/*.h)
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
 # -O2, because some warnings need the optimiser's view.
@@ -51,7 +51,7 @@ PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS))
 # Texts whose sentences name their actors.
 WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests
 # The C of the product. Without a .clang-format nothing is laid out.
-C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
+C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.[ch])
 
 .PHONY: help clients trainers resumes demo test test-more test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers training training-wheels clean

@@ -34,13 +34,15 @@ GLUE = [
     )
 ]
 
-#: Those of them that no other includes.
-#: The last one is about what cffi makes after it.
+#: The bodies of those that are long, and the headers that no other includes: one translation unit
+#: with what cffi makes, which the compiler inlines as if it were one file: a search by key
+#: goes through four of them. The last one is about what cffi makes after it.
 USED = (
-    "glue/items.h",
-    "glue/values.h",
-    "glue/transaction.h",
-    "glue/position.h",
+    "glue/lookup.c",
+    "glue/position.c",
+    "glue/items.c",
+    "glue/values.c",
+    "glue/transaction.c",
     "glue/owner.h",
     "glue/brief.h",
 )
@@ -97,7 +99,10 @@ def builder() -> FFI:
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio/_core"],
-        depends=sorted(os.path.relpath(path, ROOT) for path in [*HERE.glob("*.h"), *GLUE]),
+        depends=sorted(
+            os.path.relpath(path, ROOT)
+            for path in [*HERE.glob("*.h"), *GLUE[0].parent.glob("*.[ch]")]
+        ),
         extra_compile_args=[
             "-std=c11",
             "-O2",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
 #include "duplicates.h"
 #include "readahead.h"
 
@@ -23,6 +24,7 @@ struct lio_cursor {
 static int sub_item(lio_cursor *c, lio_item *out, lio_error *error)
 {
     lio_node value;
+    LIO_ASSERT(c->has_sub && c->sub.placed);
     int code = lio_tree_node(&c->sub, &value, error);
     if (code != LIO_OK)
         return code;
@@ -34,6 +36,7 @@ static int sub_item(lio_cursor *c, lio_item *out, lio_error *error)
 static int node_item(lio_cursor *c, const lio_node *node, lio_item *out, lio_error *error)
 {
     const lio_level *l = lio_tree_leaf(&c->main);
+    LIO_ASSERT(c->main.placed);
     out->key = node->key;
     out->key_size = node->key_size;
     out->node_flags = node->flags;

@@ -1,6 +1,5 @@
 #include "engine_descriptors.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "engine_file.h"
 
 enum { CLOSED = -1, OPENING = -2 };
@@ -85,6 +85,7 @@ static bool close_oldest(lio_descriptors *files)
     size_t oldest = files->files[ends(files)].newer;
     if (oldest == ends(files))
         return false;
+    LIO_ASSERT(files->files[oldest].takers == 0 && files->files[oldest].fd >= 0);
     unlink_file(files, oldest);
     (void)close(files->files[oldest].fd);
     files->files[oldest].fd = CLOSED;
@@ -123,7 +124,7 @@ int lio_descriptors_take(lio_descriptors *files, size_t number, int *fd, lio_err
 {
     named_file *file = &files->files[number];
     int code = LIO_OK;
-    assert(number < files->count);
+    LIO_ASSERT(number < files->count);
     (void)pthread_mutex_lock(&files->lock);
     while (file->fd == OPENING || (file->fd == CLOSED && !make_room(files)))
         (void)pthread_cond_wait(&files->changed, &files->lock);
@@ -154,7 +155,7 @@ void lio_descriptors_give(lio_descriptors *files, size_t number)
 {
     named_file *file = &files->files[number];
     (void)pthread_mutex_lock(&files->lock);
-    assert(file->takers > 0);
+    LIO_ASSERT(file->takers > 0);
     if (--file->takers == 0) {
         link_newest(files, number);
         (void)pthread_cond_broadcast(&files->changed);

@@ -12,7 +12,7 @@
  * transaction is read again, and if it is another one by then, the read fails with
  * LIO_ERR_CHANGED. So nobody need ask the meta pages again (lio_engine_keeps_state).
  *
- * In errors, the offset is one of this file; the caller knows which file that is.
+ * In errors, the offset is one of this file; the caller knows which file that is. Private to the engine.
  */
 #ifndef LIO_ENGINE_JOINED_H
 #define LIO_ENGINE_JOINED_H

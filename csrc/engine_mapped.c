@@ -15,26 +15,14 @@
 
 #include "buffer.h"
 #include "engine_file.h"
+#include "engine_pieces.h"
 #include "extent.h"
+#include "trace.h"
 
-/* Bytes that the kernel maps around a fault, unless its fault_around_bytes were changed. */
-enum { WINDOW_BYTES = 64 << 10 };
-
-enum { PIECE_BYTES = LIO_PIECE_BYTES, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
+enum { PIECE_BYTES = LIO_PIECE_BYTES, WINDOW_BYTES = LIO_WINDOW_BYTES };
 
 /* The kernel's windows are aligned in memory; so are huge pages, which the page cache may have. */
 enum { ALIGNMENT = 2 << 20 };
-
-/* Facts about a piece: that all of it was in the page cache; that its bytes are counted; of
- * each of its windows, that it was touched; and above these bits in which second the first was.
- * 0: nothing. */
-enum {
-    THERE = 1,
-    COUNTED = 2,
-    WINDOW = 4,
-    SECOND = WINDOW << WINDOWS,
-    TOUCHED = SECOND - WINDOW /* all windows */
-};
 
 /* So many pieces in a row that are there make others believed, by long reads and for them: shorter
  * ones are made with Python's GIL in hand (glue/lookup.h), and many of them lie in a piece. Nor are those
@@ -56,7 +44,7 @@ typedef struct {
     _Atomic uint64_t bytes;
     _Atomic uint32_t in_a_row; /* pieces that were there when they were asked for, up to
                                 * BELIEVED_FROM */
-    _Atomic uint32_t pieces[]; /* see SECOND */
+    _Atomic uint32_t pieces[]; /* facts of each (engine_pieces.h) */
 } touches;
 
 struct lio_mapped {
@@ -125,7 +113,7 @@ static uint32_t this_second(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint32_t)now.tv_sec % (UINT32_MAX / SECOND - 1) + 1;
+    return (uint32_t)now.tv_sec % (UINT32_MAX / LIO_SECOND - 1) + 1;
 }
 
 /* Whether the handler is in its place, and the signal reaches this thread. */
@@ -293,12 +281,12 @@ static bool is_counted(const lio_mapped *m, uint64_t piece)
 {
     uint64_t first = lio_round_down(piece, ALIGNMENT / PIECE_BYTES);
     for (uint64_t i = first; i < first + ALIGNMENT / PIECE_BYTES && i * PIECE_BYTES < m->size; i++)
-        if (atomic_load_explicit(&m->seen->pieces[i], memory_order_relaxed) & COUNTED)
+        if (atomic_load_explicit(&m->seen->pieces[i], memory_order_relaxed) & LIO_COUNTED)
             return true;
     return false;
 }
 
-/* Makes room for a piece and those around it, which is to be called COUNTED then. Two threads may both
+/* Makes room for a piece and those around it, which is to be called counted then. Two threads may both
  * count them, which errs on the safe side. */
 static bool count_piece(lio_mapped *m, uint64_t piece)
 {
@@ -332,7 +320,7 @@ static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
 {
     if (!count_piece(m, piece))
         return false;
-    atomic_store_explicit(&m->seen->pieces[piece], seen | COUNTED, memory_order_relaxed);
+    atomic_store_explicit(&m->seen->pieces[piece], lio_piece_believed(seen), memory_order_relaxed);
     return true;
 }
 
@@ -342,9 +330,9 @@ static bool look(lio_mapped *m, lio_mapped_file *file, uint64_t piece, uint32_t 
 {
     lio_extent e = piece_of(file, piece);
     bool there = has_room(m, piece) && ask(m, file, e) && count_piece(m, piece);
-    uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
     uint32_t time = there ? (second >> m->time_bits) + 1 : second;
-    atomic_store_explicit(&m->seen->pieces[piece], time * SECOND + now, memory_order_relaxed);
+    atomic_store_explicit(&m->seen->pieces[piece], lio_piece_said(seen, there, time),
+                          memory_order_relaxed);
     return there;
 }
 
@@ -363,8 +351,8 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
                   last = (file->place + e.offset + e.length - 1) / PIECE_BYTES;
          piece <= last; piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
-        bool is_known = seen / SECOND == ((seen & THERE) ? time : second),
-             there = (seen & THERE) != 0;
+        bool there = lio_piece_state_of(seen) == LIO_PIECE_HELD,
+             is_known = seen / LIO_SECOND == (there ? time : second);
         if (!is_known)
             there = believes ? believe(m, piece, seen) : look(m, file, piece, seen, second);
         if (!there)
@@ -468,20 +456,23 @@ void lio_mapped_forget_missing(lio_mapped *m, uint64_t offset, uint64_t length)
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
-        if (!(seen & THERE)) /* else another thread may have looked by now, which is as good */
-            (void)atomic_compare_exchange_strong(&m->seen->pieces[piece], &seen, seen % SECOND);
+        if (lio_piece_state_of(seen) == LIO_PIECE_MISSING) {
+            uint32_t forgotten = lio_piece_forgotten(seen);
+            /* Where another thread has looked meanwhile, that is as good. */
+            (void)atomic_compare_exchange_strong(&m->seen->pieces[piece], &seen, forgotten);
+        }
     }
 }
 
 /* Facts about the piece that a window is of. */
 static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 {
-    return atomic_load_explicit(&m->seen->pieces[window / WINDOWS], memory_order_relaxed);
+    return atomic_load_explicit(&m->seen->pieces[window / LIO_WINDOWS], memory_order_relaxed);
 }
 
 static uint32_t bit_of(uint64_t window)
 {
-    return WINDOW << window % WINDOWS;
+    return LIO_WINDOW << window % LIO_WINDOWS;
 }
 
 static void note_touched(lio_mapped *m, uint64_t place, uint64_t length)
@@ -489,7 +480,7 @@ static void note_touched(lio_mapped *m, uint64_t place, uint64_t length)
     for (uint64_t window = place / WINDOW_BYTES; window <= (place + length - 1) / WINDOW_BYTES;
          window++)
         if (!(seen_around(m, window) & bit_of(window)))
-            (void)atomic_fetch_or_explicit(&m->seen->pieces[window / WINDOWS], bit_of(window),
+            (void)atomic_fetch_or_explicit(&m->seen->pieces[window / LIO_WINDOWS], bit_of(window),
                                            memory_order_relaxed);
 }
 
@@ -582,7 +573,8 @@ size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offs
         return 0;
     for (uint64_t window = begin / WINDOW_BYTES; window <= (end - 1) / WINDOW_BYTES; window++) {
         uint32_t seen = seen_around(m, window);
-        found += (seen & COUNTED) && !(seen & bit_of(window)); /* the others may not be touched */
+        /* The others may not be touched. */
+        found += (seen & LIO_COUNTED) && !(seen & bit_of(window));
     }
     return found;
 }

@@ -28,6 +28,8 @@
  * each thread looks once a second, since a look is a call of the kernel too. A page of which only
  * the end was cut off shows zeros instead; so every copy then looks at a page behind it too (of one
  * file its last page), which is gone by that time, and is no part of what is copied.
+ *
+ * Private to the engine.
  */
 #ifndef LIO_ENGINE_MAPPED_H
 #define LIO_ENGINE_MAPPED_H

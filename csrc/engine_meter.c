@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "contract.h"
+
 static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
 void lio_meter_note(lio_meter *meter, lio_span span)
@@ -22,6 +24,7 @@ static void tally_add(_Atomic uint64_t *count, uint64_t amount)
 
 void lio_meter_count_one(lio_meter *meter, size_t offset, uint64_t amount)
 {
+    LIO_ASSERT(offset % sizeof(uint64_t) == 0 && offset < sizeof(lio_tally));
     tally_add(&meter->tally[offset / sizeof(uint64_t)], amount);
 }
 
@@ -54,6 +57,7 @@ void lio_meter_end(lio_meter *meter, lio_span span, uint32_t depth)
 {
     if (depth == 0)
         return;
+    LIO_ASSERT(atomic_load(&meter->in_flight) > 0);
     span.ended_ns = lio_now_ns();
     span.depth = depth;
     span.depth_after = atomic_fetch_sub(&meter->in_flight, 1) - 1;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
 #include "engine_queue.h"
-#include "extent.h"
 
 /* Above this, copying from the page cache is worth a thread of its own. */
 enum { SERVED_BYTES_MAX = 256 * 1024 };
@@ -274,6 +274,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     for (size_t i = 0; i < count; i++)
         for (uint64_t at = 0; at < ranges[i].length; at += piece) {
             uint64_t rest = ranges[i].length - at;
+            LIO_ASSERT(ticket->count < pieces);
             /* `needed` marks a stream; nobody looks at the bytes, and there may be none. */
             ticket->reads[ticket->count++] = (lio_read){
                 .offset = ranges[i].offset + at,

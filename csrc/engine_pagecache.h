@@ -3,16 +3,87 @@
  *   kind.page_cache -> try_read, gather        the calling thread copies
  *                   -> find_missing, is_cached it asks alone
  *                   -> prefault, populate      another thread makes ready
- *
- * engine.h has all of these but the one below, which is private to the engine.
  */
 #ifndef LIO_ENGINE_PAGECACHE_H
 #define LIO_ENGINE_PAGECACHE_H
 
-#include "engine_private.h"
+#include <sys/uio.h>
 
-/* Serves a small request out of the page cache, if that takes no waiting. The caller compares the
- * file's size afterwards, once for all requests that were served by a call of the kernel. */
-lio_cached lio_pagecache_serve(lio_engine *engine, const lio_read *read);
+#include "engine.h"
+
+/* Lets a pread engine copy what is asked for, and the page cache holds, out of a mapping
+ * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds, nor
+ * on file systems where a cut would be seen too late (storage.h, unmaps_first). To be said before
+ * the first read. NULL, or the reason why nothing is copied so. */
+const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
+
+/* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
+ * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and
+ * for memory. */
+int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
+                      lio_error *error);
+
+/* Another engine has brought these bytes to the page cache: what was said to be missing is asked for again. */
+void lio_engine_forget_missing(lio_engine *engine, lio_extent range);
+
+/* Whether a byte can be read without waiting: what is on its way is in the page cache, too. */
+bool lio_engine_has_come(lio_engine *engine, uint64_t offset);
+
+/* Starts bringing `count` ranges of bytes (copied) into the page cache, in pieces of at most
+ * `piece` bytes; no memory is filled. `is_stream`: they are read, in order where the engine has a
+ * depth of 1, and each has ended when it is there; else when the kernel knows of it.
+ * LIO_ERR_UNSUPPORTED for engines that go past the page cache. */
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
+                        bool is_stream, lio_ticket **out, lio_error *error);
+
+/* Makes way for a stream of the first `size` bytes into the page cache: drops the few pages that are
+ * there already, which would break it into small pieces. Does nothing where more is there. A hint. */
+void lio_engine_clear_way(lio_engine *engine, uint64_t size);
+
+/* Copies what lies at `extents` of the file to `offsets` of `into`, which has `room` bytes and where
+ * they are placed as by lio_extents_pack (what lies between becomes 0), if the calling thread need
+ * not wait for any of it. False: it would have to, or this would take longer than to read them
+ * together. Then `into` may hold anything. */
+bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint8_t *into, uint64_t room);
+
+/* Sets missing[i] to whether the calling thread would have to wait for what lies at extents[i], or
+ * had better read it with others than copy it by itself; how many that are. The others may
+ * be pushed out of the page cache. */
+size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
+                               uint8_t *missing);
+
+/* Whether lio_engine_find_missing would find none. */
+bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count);
+
+/* Whether lio_engine_try_read_checked would most likely copy all of them out of a mapping, without a
+ * call of the kernel. */
+bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count);
+
+/* Fills read->into, without a call of the kernel, for the first ones of some short reads, and says for
+ * how many. The file had them all then. */
+size_t lio_engine_copy_each(lio_engine *engine, const lio_read *reads, size_t count);
+
+/* Tells that these bytes will most likely be read next: where they would be copied out of a mapping, the
+ * processor brings the first ones nearer meanwhile. */
+void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length);
+
+/* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping,
+ * extent by extent, but the first, which the calling thread wants at once. A hint, for extents that
+ * lio_engine_is_cached or lio_engine_find_missing has just found in the page cache: nobody waits
+ * for it, and nothing fails. */
+void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count);
+
+/* cdef: skip */
+/* Fills the pieces of memory `into`, one after the other, with the bytes from `offset` on, if
+ * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
+ * it would have to, or the engine cannot know. Then `into` may hold anything. */
+bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
+                                 int count);
+
+/* The same without a look at the file's size afterwards: for a caller that notices by itself when
+ * bytes became zeros because another process cuts the file. */
+bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+/* cdef: resume */
 
 #endif

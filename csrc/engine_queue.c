@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "engine_ring.h"
 
 enum { STACK_BYTES = 128 * 1024 };
@@ -41,6 +42,7 @@ struct lio_queue {
 
 static void queue_append(lio_queue *owner, lio_ticket *ticket)
 {
+    LIO_ASSERT(!ticket->queued && ticket->owner == owner && ticket->begun < ticket->count);
     ticket->queued = true;
     ticket->queued_ns = lio_now_ns();
     ticket->next = NULL;
@@ -97,6 +99,7 @@ static void hint_drop(lio_queue *owner)
 static lio_extent hint_take(lio_queue *owner)
 {
     lio_hint *first = owner->hint;
+    LIO_ASSERT(first != NULL && first->begun < first->count);
     lio_extent *next = &first->extents[first->begun], piece = *next;
     if (piece.length > HINT_BYTES)
         piece.length = HINT_BYTES;
@@ -127,6 +130,7 @@ static bool has_ended(const lio_ticket *ticket)
 static const lio_read *queue_take(lio_queue *owner, lio_ticket **ticket)
 {
     lio_ticket *first = owner->first;
+    LIO_ASSERT(first != NULL && first->queued && first->begun < first->count);
     const lio_read *read = &first->reads[first->begun];
     first->begun++;
     first->running++;
@@ -156,6 +160,7 @@ static void ticket_fail(lio_queue *owner, lio_ticket *ticket, const lio_error *e
 static void request_ended(lio_queue *owner, lio_ticket *ticket, const lio_error *error)
 {
     lio_error cut = {0};
+    LIO_ASSERT(ticket->owner == owner && ticket->running > 0 && ticket->begun <= ticket->count);
     ticket_fail(owner, ticket, error);
     if (!ticket->queued && ticket->running == 1 && ticket->error.code == LIO_OK) {
         (void)pthread_mutex_unlock(&owner->lock);

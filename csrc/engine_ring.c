@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "engine_file.h"
 #include "engine_ring.h"
 #include "extent.h"
@@ -250,6 +251,7 @@ static void list_put(lio_ring *ring, uint32_t *list, uint32_t index)
 
 void lio_ring_push(lio_ring *ring, const lio_read *read, lio_ring_mark mark)
 {
+    LIO_ASSERT(lio_ring_room(ring) > 0);
     uint32_t index = list_take(ring, &ring->free);
     ring->slots[index] = (slot){.read = *read, .mark = mark};
     ring->busy++;

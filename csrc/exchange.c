@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 #include "trace.h"
 
@@ -15,26 +16,26 @@ enum { STACK_BYTES = 256 * 1024 };
 enum { NAP_PART = 8, PROBES = 2 };
 static const uint64_t NAP_NS_MIN = 20000, NAP_NS_MAX = 2000000, NAP_NS_IDLE = 20000000;
 
-/* --- words: what roots tell each other --------------------------------------------------- */
+/* --- control messages ------------------------------------------------------------------ */
 
-static bool send_words(lio_exchange *x)
+static bool send_controls(lio_exchange *x)
 {
     bool moved = x->outbox != NULL;
     while (x->outbox != NULL && !x->has_failed) {
-        word *out = x->outbox;
+        control_message *out = x->outbox;
         peer *p = &x->peer[out->peer];
         if (!lio_exchange_make_place(x))
             break;
         int code = lio_mpi_isend(&x->mpi, out->said, sizeof out->said, p->rank, x->control_tag,
-                                 lio_exchange_next_request(x));
+                                 lio_exchange_next_handle(x));
         if (code != 0) {
             lio_exchange_fail(x, LIO_ERR_IO, "MPI_Isend failed", code);
             break;
         }
         x->outbox = out->next;
         p->all_sent++;
-        lio_exchange_under_way(x,
-                               (operation){.kind = SENDS_WORD, .peer = out->peer, .memory = out});
+        lio_exchange_under_way(
+            x, (operation){.kind = SENDS_CONTROL, .peer = out->peer, .memory = out});
     }
     return moved;
 }
@@ -56,18 +57,18 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
     } else if (said[0] == READS) {
         (void)atomic_fetch_add(&p->signs, 1);
     } else {
-        word *heard = malloc(sizeof *heard);
+        control_message *heard = malloc(sizeof *heard);
         if (heard == NULL) {
             lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for a message", 0);
             return;
         }
-        *heard = (word){.peer = from, .said = {said[0], said[1]}};
+        *heard = (control_message){.peer = from, .said = {said[0], said[1]}};
         p->heard = said[1] + 1;
-        if (p->words == NULL)
-            p->words = heard;
+        if (p->controls == NULL)
+            p->controls = heard;
         else
-            p->last_word->next = heard;
-        p->last_word = heard;
+            p->last_control->next = heard;
+        p->last_control = heard;
     }
     x->has_news = true;
 }
@@ -122,24 +123,26 @@ static bool take_message(lio_exchange *x, int tag)
 
 static void ended(lio_exchange *x, operation *done)
 {
+    LIO_ASSERT(done->peer < x->peers); /* it has not ended before */
     if (done->kind == SENDS_ROWS) {
+        LIO_ASSERT(x->peer[done->peer].in_flight > 0 && x->send_buffers < x->send_buffers_made);
         x->peer[done->peer].in_flight--;
-        x->buffer[x->buffers++] = done->memory;
-    } else if (done->kind == FILLS_ROOM) {
-        lio_exchange_room_filled(x, done->room);
+        x->send_buffer[x->send_buffers++] = done->memory;
+    } else if (done->kind == FILLS_BUFFER) {
+        lio_exchange_buffer_filled(x, done->buffer);
     } else {
         free(done->memory);
     }
     done->peer = x->peers; /* marks it */
 }
 
-static bool end_requests(lio_exchange *x)
+static bool end_operations(lio_exchange *x)
 {
     int count = 0, kept = 0;
     size_t size = x->mpi.handle_bytes;
     if (x->operations == 0)
         return false;
-    int code = lio_mpi_testsome(&x->mpi, x->operations, x->request, &count, x->index, x->status);
+    int code = lio_mpi_testsome(&x->mpi, x->operations, x->handle, &count, x->index, x->status);
     if (code != 0) {
         lio_exchange_fail(x, LIO_ERR_IO, "MPI_Testsome failed", code);
         return false;
@@ -153,7 +156,7 @@ static bool end_requests(lio_exchange *x)
             continue;
         if (kept != i) {
             x->operation[kept] = x->operation[i];
-            memcpy(x->request + (size_t)kept * size, x->request + (size_t)i * size, size);
+            memcpy(x->handle + (size_t)kept * size, x->handle + (size_t)i * size, size);
         }
         kept++;
     }
@@ -167,16 +170,17 @@ static bool end_requests(lio_exchange *x)
 /* Lets roots know that what they have asked for, and have not got, is still being read. */
 static void tell_of_reading(lio_exchange *x)
 {
-    atomic_store(&x->is_sign_left, false);
+    atomic_store(&x->is_sign_posted, false);
     for (uint32_t i = 0; i < x->peers; i++) {
         const peer *p = &x->peer[i];
-        if (p->words != NULL && !p->is_done && !p->is_told_end)
+        if (p->controls != NULL && !p->is_done && !p->is_told_end)
             lio_exchange_say(x, i, READS, 0);
     }
 }
 
-static void carry_out(lio_exchange *x, const errand *one)
+static void carry_out(lio_exchange *x, const request *one)
 {
+    LIO_ASSERT(lio_exchange_is_carrier(x));
     switch (one->kind) {
     case SERVES:
         lio_exchange_take_parts(x, one->subject);
@@ -214,15 +218,15 @@ static void carry_out(lio_exchange *x, const errand *one)
     }
 }
 
-/* Carries out what callers have left, in their turn; returns whether there was anything. */
-static bool take_errands(lio_exchange *x)
+/* Carries out what callers have posted, in their turn; returns whether there was anything. */
+static bool take_requests(lio_exchange *x)
 {
     (void)pthread_mutex_lock(&x->lock);
-    errand *first = x->errands;
-    x->errands = NULL;
+    request *first = x->requests;
+    x->requests = NULL;
     (void)pthread_mutex_unlock(&x->lock);
-    for (errand *one = first, *next; one != NULL; one = next) {
-        next = one->next; /* the errand may be freed, or left again */
+    for (request *one = first, *next; one != NULL; one = next) {
+        next = one->next; /* the request may be freed, or posted again */
         carry_out(x, one);
     }
     return first != NULL;
@@ -242,7 +246,7 @@ static bool is_over(const lio_exchange *x)
 /* Does whatever can be done; returns whether anything moved. */
 static bool go_on(lio_exchange *x)
 {
-    bool moved = send_words(x);
+    bool moved = send_controls(x);
     while (!x->has_failed && take_message(x, x->control_tag))
         moved = true;
     while (!x->has_failed && take_message(x, x->data_tag))
@@ -251,8 +255,8 @@ static bool go_on(lio_exchange *x)
         if (x->peer[i].parts != NULL)
             moved |= lio_exchange_send_rows(x, i);
     if (!x->has_failed)
-        moved |= end_requests(x);
-    return moved | send_words(x);
+        moved |= end_operations(x);
+    return moved | send_controls(x);
 }
 
 static void tell_callers(lio_exchange *x)
@@ -266,7 +270,7 @@ static void tell_callers(lio_exchange *x)
     (void)pthread_mutex_unlock(&x->lock);
 }
 
-/* Sleeps until a caller leaves an errand, at most for a part of the time since anything moved;
+/* Sleeps until a caller posts a request, at most for a part of the time since anything moved;
  * returns whether one has. */
 static bool nap(lio_exchange *x, uint64_t moved_ns)
 {
@@ -275,19 +279,20 @@ static bool nap(lio_exchange *x, uint64_t moved_ns)
     uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
     nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
     (void)pthread_mutex_lock(&x->lock);
-    if (x->errands == NULL)
+    if (x->requests == NULL)
         (void)lio_exchange_wait_until(&x->work, &x->lock, now + nap_ns);
-    bool has_errands = x->errands != NULL;
+    bool has_requests = x->requests != NULL;
     (void)pthread_mutex_unlock(&x->lock);
-    return has_errands;
+    return has_requests;
 }
 
 static void *carry(void *argument)
 {
     lio_exchange *x = argument;
     uint64_t moved_ns = lio_now_ns();
+    x->carrier = pthread_self();
     for (;;) {
-        bool moved = take_errands(x);
+        bool moved = take_requests(x);
         if (x->is_stopping)
             break;
         moved |= !x->has_failed && go_on(x);
@@ -318,7 +323,7 @@ static int start(lio_exchange *x, lio_error *error)
 
 static size_t memory_bytes(const lio_exchange *x)
 {
-    return (size_t)x->buffers_max * LIO_MESSAGE_BYTES;
+    return (size_t)x->send_buffers_max * LIO_MESSAGE_BYTES;
 }
 
 int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, uint32_t own,
@@ -341,9 +346,9 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
     x->data_tag = data_tag;
     x->peers = peers;
     x->own = own;
-    x->buffers_max = messages_max < LIO_MESSAGES_MAX ? (int)messages_max : LIO_MESSAGES_MAX;
-    x->buffers_max = x->buffers_max < 1 ? 1 : x->buffers_max;
-    x->in_flight_max = peers > 1 ? (uint32_t)x->buffers_max / (peers - 1) : 1;
+    x->send_buffers_max = messages_max < LIO_MESSAGES_MAX ? (int)messages_max : LIO_MESSAGES_MAX;
+    x->send_buffers_max = x->send_buffers_max < 1 ? 1 : x->send_buffers_max;
+    x->in_flight_max = peers > 1 ? (uint32_t)x->send_buffers_max / (peers - 1) : 1;
     x->in_flight_max = x->in_flight_max < 2 ? 2 : x->in_flight_max;
     x->pid = getpid();
     atomic_init(&x->open, 1);
@@ -373,17 +378,17 @@ void lio_exchange_stop(lio_exchange *x)
 {
     if (!x->has_thread || x->pid != getpid()) /* a forked child has no such thread */
         return;
-    lio_exchange_leave(x, &x->stops, STOPS, NULL);
+    lio_exchange_post(x, &x->stops, STOPS, NULL);
     (void)pthread_join(x->thread, NULL);
     x->has_thread = false;
 }
 
 int lio_exchange_step(lio_exchange *x)
 {
-    (void)take_errands(x);
+    (void)take_requests(x);
     if (!x->has_failed) {
-        (void)send_words(x);
-        (void)end_requests(x);
+        (void)send_controls(x);
+        (void)end_operations(x);
     }
     return x->operations == 0 && (x->outbox == NULL || x->has_failed);
 }
@@ -393,17 +398,17 @@ void lio_exchange_close(lio_exchange *x)
     if (x == NULL || x->pid != getpid())
         return;
     lio_exchange_stop(x);
-    (void)take_errands(x);
+    (void)take_requests(x);
     for (uint32_t i = 0; i < x->peers; i++) {
         peer *p = &x->peer[i];
         lio_exchange_drop_parts(x, p);
-        while (p->words != NULL)
-            lio_exchange_drop_word(p);
-        while (p->rooms != NULL)
+        while (p->controls != NULL)
+            lio_exchange_drop_control(p);
+        while (p->buffers != NULL)
             lio_exchange_leave_queue(x, p);
     }
     while (x->outbox != NULL) {
-        word *out = x->outbox;
+        control_message *out = x->outbox;
         x->outbox = out->next;
         free(out);
     }
@@ -413,7 +418,7 @@ void lio_exchange_close(lio_exchange *x)
     (void)pthread_cond_destroy(&x->moved);
     (void)pthread_mutex_destroy(&x->lock);
     free(x->operation);
-    free(x->request);
+    free(x->handle);
     free(x->status);
     free(x->index);
     free(x);
@@ -451,14 +456,14 @@ void lio_exchange_messages(lio_exchange *x, int64_t *sent, int64_t *received)
 
 void lio_exchange_done(lio_exchange *x)
 {
-    if (!atomic_exchange(&x->is_done_left, true))
-        lio_exchange_leave(x, &x->done, IS_DONE, NULL);
+    if (!atomic_exchange(&x->is_done_posted, true))
+        lio_exchange_post(x, &x->done, IS_DONE, NULL);
 }
 
 void lio_exchange_reads_on(lio_exchange *x)
 {
-    if (!atomic_exchange(&x->is_sign_left, true))
-        lio_exchange_leave(x, &x->reads_on, READS_ON, NULL);
+    if (!atomic_exchange(&x->is_sign_posted, true))
+        lio_exchange_post(x, &x->reads_on, READS_ON, NULL);
 }
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)

@@ -1,12 +1,12 @@
 /* exchange: rows of blocks sent from one root of a job to another, by a thread of its own.
  *
  * A root holds rows that others need. It knows in which order each of them will, and says so
- * beforehand (lio_exchange_serve). A root that has room for a block asks each holder for its rows
+ * beforehand (lio_exchange_serve). A root that has a buffer for a block asks each holder for its rows
  * of it (lio_exchange_ask), by the number of the block; the holder packs and sends them, straight
- * into that room. A root that takes them elsewhere says so as well (lio_exchange_skip).
+ * into that buffer. A root that takes them elsewhere says so as well (lio_exchange_skip).
  *
  *   asks for block b  --control-->  holder: rows of block b, packed
- *   room for block b  <----data---  in messages of LIO_MESSAGE_BYTES, the last one shorter
+ *   buffer of block b <----data---  in messages of LIO_MESSAGE_BYTES, the last one shorter
  *
  * Both sides know the size of each answer; one of no bytes says that the rows are missing. Rows begin at multiples of LIO_ROW_ALIGNMENT. The
  * thread knows no Python: it goes on while the interpreter runs something else. It calls functions
@@ -50,7 +50,7 @@ typedef struct {
     uint64_t first, count; /* of the rows handed over with it */
 } lio_serving;
 
-/* Room for the rows of one block that one root holds. */
+/* A receive buffer for the rows of one block that one root holds. */
 typedef struct {
     uint32_t peer;
     uint64_t into;  /* address */
@@ -113,9 +113,9 @@ void lio_shipment_expire(lio_shipment *shipment);
 /* Takes back what is not packed. NULL is fine. */
 void lio_shipment_close(lio_shipment *shipment);
 
-/* Asks for rows of a block; several rooms of one root are filled in their order. Blocks ascend. */
-int lio_exchange_ask(lio_exchange *exchange, uint64_t block, const lio_asking *rooms, size_t count,
-                     lio_arrival **out, lio_error *error);
+/* Asks for rows of a block; several buffers of one root are filled in their order. Blocks ascend. */
+int lio_exchange_ask(lio_exchange *exchange, uint64_t block, const lio_asking *buffers,
+                     size_t count, lio_arrival **out, lio_error *error);
 
 /* Lets roots know that their rows of a block are not needed. */
 int lio_exchange_skip(lio_exchange *exchange, uint64_t block, const uint32_t *peers, size_t count,
@@ -130,7 +130,7 @@ int lio_arrival_poll(lio_arrival *arrival, lio_error *error);
 /* Gives up what is awaited, soon; messages that have begun to come still do. */
 void lio_arrival_give_up(lio_arrival *arrival);
 
-/* enum lio_answer of each room. */
+/* enum lio_answer of each buffer. */
 void lio_arrival_answers(const lio_arrival *arrival, uint8_t *out);
 
 /* Gives up what is awaited, and waits for what has begun to come. LIO_PENDING: it has not ended

@@ -2,14 +2,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 
 /* Says how an answer ended, if it is awaited. */
-static void settle(lio_exchange *x, room *r, uint8_t answer)
+static void settle(lio_exchange *x, receive_buffer *r, uint8_t answer)
 {
     peer *p = &x->peer[r->peer];
+    LIO_ASSERT(lio_exchange_is_carrier(x));
     if (r->answer != LIO_ANSWER_AWAITED)
         return;
+    LIO_ASSERT(x->awaited > 0);
     x->awaited--;
     if (answer == LIO_ANSWER_LATE && r->is_queued && p->late++ == 0)
         lio_exchange_note(p, LIO_PEER_OWES);
@@ -21,13 +24,13 @@ static void free_unused(lio_arrival *arrival)
 {
     bool is_used = !arrival->is_closed;
     for (size_t i = 0; i < arrival->count && !is_used; i++)
-        is_used = arrival->rooms[i].is_queued || arrival->rooms[i].under_way > 0;
+        is_used = arrival->buffers[i].is_queued || arrival->buffers[i].under_way > 0;
     if (!is_used)
         free(arrival);
 }
 
-/* After a room has changed: tells callers that nothing is written to it any more. */
-static void look_after(lio_exchange *x, room *r)
+/* After a receive buffer has changed: tells callers that nothing is written to it any more. */
+static void look_after(lio_exchange *x, receive_buffer *r)
 {
     if (r->is_open && r->answer != LIO_ANSWER_AWAITED && r->under_way == 0) {
         r->is_open = false;
@@ -38,8 +41,9 @@ static void look_after(lio_exchange *x, room *r)
 
 void lio_exchange_leave_queue(lio_exchange *x, peer *p)
 {
-    room *first = p->rooms;
-    p->rooms = first->next;
+    receive_buffer *first = p->buffers;
+    LIO_ASSERT(first != NULL && first->is_queued);
+    p->buffers = first->next;
     first->is_queued = false;
     if (first->answer == LIO_ANSWER_LATE && --p->late == 0)
         (void)atomic_fetch_and(&p->known, (uint8_t)~LIO_PEER_OWES);
@@ -53,15 +57,16 @@ void lio_exchange_find_gone(lio_exchange *x, peer *p)
         return;
     p->is_gone = true;
     lio_exchange_note(p, LIO_PEER_GONE);
-    while (p->rooms != NULL) {
-        settle(x, p->rooms, LIO_ANSWER_GONE);
+    while (p->buffers != NULL) {
+        settle(x, p->buffers, LIO_ANSWER_GONE);
         lio_exchange_leave_queue(x, p);
     }
     x->has_news = true;
 }
 
-void lio_exchange_room_filled(lio_exchange *x, room *r)
+void lio_exchange_buffer_filled(lio_exchange *x, receive_buffer *r)
 {
+    LIO_ASSERT(r->under_way > 0);
     r->under_way--;
     if (r->under_way == 0 && r->left == 0)
         settle(x, r, LIO_ANSWER_ARRIVED);
@@ -72,7 +77,7 @@ void lio_exchange_room_filled(lio_exchange *x, room *r)
 bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handle *message)
 {
     peer *p = &x->peer[from];
-    room *r = p->rooms;
+    receive_buffer *r = p->buffers;
     operation taken = {.kind = DRAINS, .peer = from};
     void *into;
     if (!lio_exchange_make_place(x))
@@ -87,8 +92,8 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
         r->left = 0;
     }
     if (r != NULL && r->answer == LIO_ANSWER_AWAITED) {
-        taken.kind = FILLS_ROOM;
-        taken.room = r;
+        taken.kind = FILLS_BUFFER;
+        taken.buffer = r;
         into = r->into;
     } else {
         into = taken.memory = malloc((size_t)(bytes > 0 ? bytes : 1));
@@ -97,7 +102,7 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
         lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for a message of bytes", bytes);
         return false;
     }
-    int code = lio_mpi_imrecv(&x->mpi, into, bytes, message, lio_exchange_next_request(x));
+    int code = lio_mpi_imrecv(&x->mpi, into, bytes, message, lio_exchange_next_handle(x));
     if (code != 0) {
         free(taken.memory);
         lio_exchange_fail(x, LIO_ERR_IO, "MPI_Imrecv failed", code);
@@ -109,7 +114,8 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
     x->received_messages++;
     x->received_bytes += (uint64_t)bytes;
     if (r != NULL) {
-        r->under_way += taken.kind == FILLS_ROOM;
+        r->under_way += taken.kind == FILLS_BUFFER;
+        LIO_ASSERT((uint64_t)bytes <= r->left);
         r->into += bytes;
         r->left -= (uint64_t)bytes;
         if (r->left == 0)
@@ -125,20 +131,21 @@ void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
 {
     x->awaited += arrival->count;
     for (size_t i = 0; i < arrival->count; i++) {
-        room *r = &arrival->rooms[i];
+        receive_buffer *r = &arrival->buffers[i];
         peer *p = &x->peer[r->peer];
         if (p->is_gone || x->is_done) {
             settle(x, r, p->is_gone ? LIO_ANSWER_GONE : LIO_ANSWER_LATE);
             look_after(x, r);
             continue;
         }
-        if (p->rooms == NULL)
-            p->rooms = r;
+        if (p->buffers == NULL)
+            p->buffers = r;
         else
-            p->last_room->next = r;
-        p->last_room = r;
+            p->last_buffer->next = r;
+        p->last_buffer = r;
         r->is_queued = true;
-        if (p->asked <= arrival->block) { /* once for all of its rooms */
+        LIO_ASSERT(p->asked <= arrival->block + 1); /* blocks ascend */
+        if (p->asked <= arrival->block) {           /* once for all of its buffers */
             p->asked = arrival->block + 1;
             lio_exchange_say(x, r->peer, ASK, arrival->block);
         }
@@ -148,8 +155,8 @@ void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
 void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival)
 {
     for (size_t i = 0; i < arrival->count; i++) {
-        settle(x, &arrival->rooms[i], LIO_ANSWER_LATE);
-        look_after(x, &arrival->rooms[i]);
+        settle(x, &arrival->buffers[i], LIO_ANSWER_LATE);
+        look_after(x, &arrival->buffers[i]);
     }
 }
 
@@ -173,7 +180,7 @@ void lio_exchange_take_no_more(lio_exchange *x)
     x->is_done = true;
     for (uint32_t i = 0; i < x->peers; i++) {
         peer *p = &x->peer[i];
-        for (room *r = p->rooms; r != NULL; r = r->next) {
+        for (receive_buffer *r = p->buffers; r != NULL; r = r->next) {
             settle(x, r, LIO_ANSWER_LATE);
             look_after(x, r);
         }
@@ -186,10 +193,10 @@ void lio_exchange_take_no_more(lio_exchange *x)
 
 /* --- callers -------------------------------------------------------------------------------- */
 
-int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, size_t count,
+int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *buffers, size_t count,
                      lio_arrival **out, lio_error *error)
 {
-    lio_arrival *arrival = calloc(1, sizeof *arrival + count * sizeof arrival->rooms[0]);
+    lio_arrival *arrival = calloc(1, sizeof *arrival + count * sizeof arrival->buffers[0]);
     if (arrival == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for answers");
     arrival->exchange = x;
@@ -197,18 +204,18 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, s
     arrival->count = count;
     atomic_init(&arrival->open, count);
     for (size_t i = 0; i < count; i++) {
-        room *r = &arrival->rooms[i];
-        if (rooms[i].peer >= x->peers || rooms[i].peer == x->own || rooms[i].bytes == 0) {
+        receive_buffer *r = &arrival->buffers[i];
+        if (buffers[i].peer >= x->peers || buffers[i].peer == x->own || buffers[i].bytes == 0) {
             free(arrival);
-            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, rooms[i].peer, "no such root");
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, buffers[i].peer, "no such root");
         }
         r->arrival = arrival;
-        r->peer = rooms[i].peer;
+        r->peer = buffers[i].peer;
         r->is_open = true;
-        r->into = (uint8_t *)(uintptr_t)rooms[i].into;
-        r->left = rooms[i].bytes;
+        r->into = (uint8_t *)(uintptr_t)buffers[i].into;
+        r->left = buffers[i].bytes;
     }
-    lio_exchange_leave(x, &arrival->asks, ASKS, arrival);
+    lio_exchange_post(x, &arrival->asks, ASKS, arrival);
     *out = arrival;
     return LIO_OK;
 }
@@ -226,7 +233,7 @@ int lio_exchange_skip(lio_exchange *x, uint64_t block, const uint32_t *peers, si
     one->block = block;
     one->count = count;
     memcpy(one->peers, peers, count * sizeof one->peers[0]);
-    lio_exchange_leave(x, &one->errand, SKIPS, one);
+    lio_exchange_post(x, &one->request, SKIPS, one);
     return LIO_OK;
 }
 
@@ -246,14 +253,14 @@ int lio_arrival_poll(lio_arrival *arrival, lio_error *error)
 void lio_arrival_give_up(lio_arrival *arrival)
 {
     if (!arrival->is_given_up)
-        lio_exchange_leave(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
+        lio_exchange_post(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
     arrival->is_given_up = true;
 }
 
 void lio_arrival_answers(const lio_arrival *arrival, uint8_t *out)
 {
     for (size_t i = 0; i < arrival->count; i++)
-        out[i] = atomic_load(&arrival->rooms[i].answer);
+        out[i] = atomic_load(&arrival->buffers[i].answer);
 }
 
 int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
@@ -263,7 +270,7 @@ int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
         return LIO_OK;
     lio_arrival_give_up(arrival);
     is_over = lio_exchange_wait_none(arrival->exchange, &arrival->open, false, timeout_ms);
-    lio_exchange_leave(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
+    lio_exchange_post(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
     return is_over ? LIO_OK : LIO_PENDING;
 }
 

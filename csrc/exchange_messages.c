@@ -2,20 +2,21 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "contract.h"
 #include "exchange_part.h"
 #include "trace.h"
 
 /* --- callers and the thread ---------------------------------------------------------------- */
 
-void lio_exchange_leave(lio_exchange *x, errand *one, int kind, void *subject)
+void lio_exchange_post(lio_exchange *x, request *one, int kind, void *subject)
 {
-    *one = (errand){.kind = kind, .subject = subject};
+    *one = (request){.kind = kind, .subject = subject};
     (void)pthread_mutex_lock(&x->lock);
-    if (x->errands == NULL)
-        x->errands = one;
+    if (x->requests == NULL)
+        x->requests = one;
     else
-        x->last_errand->next = one;
-    x->last_errand = one;
+        x->last_request->next = one;
+    x->last_request = one;
     (void)pthread_cond_signal(&x->work);
     (void)pthread_mutex_unlock(&x->lock);
 }
@@ -25,6 +26,11 @@ bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64
     struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                              (long)(deadline_ns % 1000000000u)};
     return pthread_cond_timedwait(what, lock, &until) != ETIMEDOUT;
+}
+
+bool lio_exchange_is_carrier(lio_exchange *x)
+{
+    return !atomic_load(&x->has_thread) || pthread_equal(x->carrier, pthread_self()) != 0;
 }
 
 uint64_t lio_exchange_deadline_after(int timeout_ms)
@@ -70,7 +76,7 @@ void lio_exchange_note(peer *p, uint8_t fact)
     (void)atomic_fetch_or(&p->known, fact);
 }
 
-/* --- requests under way ---------------------------------------------------------------- */
+/* --- operations under way ---------------------------------------------------------------- */
 
 bool lio_exchange_make_place(lio_exchange *x)
 {
@@ -80,16 +86,16 @@ bool lio_exchange_make_place(lio_exchange *x)
     operation *operations = realloc(x->operation, (size_t)wanted * sizeof *operations);
     if (operations != NULL)
         x->operation = operations;
-    uint8_t *requests = realloc(x->request, (size_t)wanted * x->mpi.handle_bytes);
-    if (requests != NULL)
-        x->request = requests;
+    uint8_t *handles = realloc(x->handle, (size_t)wanted * x->mpi.handle_bytes);
+    if (handles != NULL)
+        x->handle = handles;
     uint8_t *statuses = realloc(x->status, (size_t)wanted * x->mpi.status_bytes);
     if (statuses != NULL)
         x->status = statuses;
     int *indices = realloc(x->index, (size_t)wanted * sizeof *indices);
     if (indices != NULL)
         x->index = indices;
-    if (operations == NULL || requests == NULL || statuses == NULL || indices == NULL) {
+    if (operations == NULL || handles == NULL || statuses == NULL || indices == NULL) {
         lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for messages", wanted);
         return false;
     }
@@ -97,21 +103,23 @@ bool lio_exchange_make_place(lio_exchange *x)
     return true;
 }
 
-void *lio_exchange_next_request(lio_exchange *x)
+void *lio_exchange_next_handle(lio_exchange *x)
 {
-    return x->request + (size_t)x->operations * x->mpi.handle_bytes;
+    return x->handle + (size_t)x->operations * x->mpi.handle_bytes;
 }
 
 void lio_exchange_under_way(lio_exchange *x, operation done)
 {
+    LIO_ASSERT(x->operations < x->operations_max && done.peer < x->peers);
     x->operation[x->operations++] = done;
 }
 
-/* --- words: what roots tell each other --------------------------------------------------- */
+/* --- control messages ------------------------------------------------------------------ */
 
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number)
 {
-    word *out;
+    control_message *out;
+    LIO_ASSERT(lio_exchange_is_carrier(x) && to < x->peers && to != x->own);
     if (x->is_stopping) /* the communicator may be gone */
         return;
     out = malloc(sizeof *out);
@@ -119,7 +127,7 @@ void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t numb
         lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for a message", 0);
         return;
     }
-    *out = (word){.peer = to, .said = {what, number}};
+    *out = (control_message){.peer = to, .said = {what, number}};
     if (x->outbox == NULL)
         x->outbox = out;
     else

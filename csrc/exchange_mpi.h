@@ -1,5 +1,6 @@
 /* exchange_mpi: calls of MPI by address, whatever its handles are: an int (MPICH) or a pointer
- * (Open MPI, the standard's binary interface). Each returns MPI's own code, 0 for success. */
+ * (Open MPI, the standard's binary interface). Each returns MPI's own code, 0 for success.
+ * Private to the exchange. */
 #ifndef LIO_EXCHANGE_MPI_H
 #define LIO_EXCHANGE_MPI_H
 

@@ -1,11 +1,11 @@
-/* exchange_part: what the files of the room `exchange` share.
+/* exchange_part: what the files of the room `exchange` share. Private to the exchange.
  *
- *   callers  --errands, in their turn-->  the thread, which alone changes what is sent and taken
+ *   callers  --requests, in their turn-->  the thread, which alone changes what is sent and taken
  *   callers  <--counters and answers---  read without waiting for it
  *
  * So no caller waits while the thread calls MPI or copies rows: it holds the lock for moments, and a
  * caller may keep Python's lock meanwhile. After the thread has ended, the exchange's owner carries
- * its errands out (lio_exchange_step, lio_exchange_close).
+ * its requests out (lio_exchange_step, lio_exchange_close).
  */
 #ifndef LIO_EXCHANGE_PART_H
 #define LIO_EXCHANGE_PART_H
@@ -16,14 +16,14 @@
 
 #include "exchange_mpi.h"
 
-/* Something that a caller wants done. It lies in what it is about, or in memory of its own. */
-typedef struct errand {
-    struct errand *next;
+/* A caller asks the thread for something. It lies in what it is about, or in memory of its own. */
+typedef struct request {
+    struct request *next;
     enum {
         SERVES,     /* the parts of a shipment */
         TAKES_BACK, /* those that nobody has asked for yet */
         ENDS_SHIPMENT,
-        ASKS, /* for what an arrival has room for */
+        ASKS, /* for what fills an arrival's buffers */
         GIVES_UP,
         ENDS_ARRIVAL,
         SKIPS, /* a block */
@@ -33,22 +33,22 @@ typedef struct errand {
         STOPS /* the thread */
     } kind;
     void *subject;
-} errand;
+} request;
 
 /* The first word of a control message; the second one is the number behind it. */
 enum { ASK = 1, SKIP = 2, DONE = 3, END = 4, READS = 5 };
 
-typedef struct word {
-    struct word *next;
+typedef struct control_message {
+    struct control_message *next;
     uint32_t peer;
     uint64_t said[2]; /* what, and a block, or messages */
-} word;
+} control_message;
 
 struct lio_shipment {
     lio_exchange *exchange;
     _Atomic size_t left;       /* parts */
-    atomic_bool is_asked_back; /* `takes_back` is an errand that waits */
-    errand serves, takes_back, ends;
+    atomic_bool is_asked_back; /* `takes_back` is a request that has been posted */
+    request serves, takes_back, ends;
     struct part *made; /* by the caller, in the order given; the thread takes them over */
     uint64_t *rows;    /* their addresses, and behind these their lengths */
 };
@@ -64,31 +64,31 @@ typedef struct part {
     uint64_t left;                  /* bytes of the part */
 } part;
 
-typedef struct room {
-    struct room *next; /* of those that wait for their first, or next, message */
+typedef struct receive_buffer {
+    struct receive_buffer *next; /* of those that wait for their first, or next, message */
     lio_arrival *arrival;
     uint32_t peer;
     _Atomic uint8_t answer;  /* enum lio_answer */
-    bool is_queued, is_open; /* it counts among the arrival's open rooms */
+    bool is_queued, is_open; /* it counts among the arrival's open buffers */
     uint32_t under_way;      /* messages */
     uint8_t *into;
     uint64_t left; /* bytes that no message has begun to bring */
-} room;
+} receive_buffer;
 
 struct lio_arrival {
     lio_exchange *exchange;
     uint64_t block;
-    _Atomic size_t open; /* rooms that are awaited, or written to */
+    _Atomic size_t open; /* buffers that are awaited, or written to */
     bool is_given_up;    /* the caller has said so */
     bool is_closed;
-    errand asks, gives_up, ends;
+    request asks, gives_up, ends;
     size_t count;
-    room rooms[];
+    receive_buffer buffers[];
 };
 
 /* Roots whose rows of a block are not needed. */
 typedef struct {
-    errand errand;
+    request request;
     uint64_t block;
     size_t count;
     uint32_t peers[];
@@ -97,8 +97,8 @@ typedef struct {
 typedef struct {
     int rank;
     part *parts, *last_part;
-    word *words, *last_word; /* that it has said about blocks */
-    room *rooms, *last_room;
+    control_message *controls, *last_control; /* that it has said about blocks */
+    receive_buffer *buffers, *last_buffer;
     uint32_t in_flight; /* messages to it */
     bool is_done, has_ended, is_gone, is_told_end, is_told_done, is_behind;
     uint64_t asked;    /* one after the last block that it was asked for */
@@ -106,16 +106,16 @@ typedef struct {
     uint64_t promised; /* data messages in all, once it has ended */
     uint64_t sent, taken;
     int64_t all_sent, all_taken; /* control messages too */
-    uint32_t late;               /* rooms in its queue that were given up */
+    uint32_t late;               /* buffers in its queue that were given up */
     _Atomic uint8_t known;       /* enum lio_peer, for callers */
     _Atomic uint32_t signs;      /* READS that have come, for callers */
 } peer;
 
 typedef struct {
-    enum { SENDS_WORD, SENDS_ROWS, FILLS_ROOM, DRAINS } kind;
+    enum { SENDS_CONTROL, SENDS_ROWS, FILLS_BUFFER, DRAINS } kind;
     uint32_t peer;
     void *memory; /* to be freed, or given back */
-    room *room;
+    receive_buffer *buffer;
 } operation;
 
 struct lio_exchange {
@@ -129,41 +129,46 @@ struct lio_exchange {
     /* under the lock */
     pthread_mutex_t lock;
     pthread_cond_t work, moved;
-    errand *errands, *last_errand;
+    request *requests, *last_request;
 
     /* of callers, and for them */
-    atomic_bool is_done_left, is_end_left; /* the errands `done` and `ends` were left */
-    atomic_bool is_sign_left;              /* `reads_on` is an errand that waits */
+    atomic_bool is_done_posted, is_end_posted; /* the requests `done` and `ends` were posted */
+    atomic_bool is_sign_posted;                /* `reads_on` is a request that has been posted */
     atomic_bool has_failed;
     _Atomic size_t open; /* 1 until nobody takes or sends any more */
     lio_error error;     /* what ended it, once it has failed */
     _Atomic uint64_t sent_bytes, received_bytes, sent_messages, received_messages;
 
     /* the thread's own */
-    errand done, ends, reads_on, stops;
+    pthread_t carrier; /* itself */
+    request done, ends, reads_on, stops;
     bool is_stopping, is_done;
     bool has_news; /* callers may wait for what has changed in this round */
-    word *outbox, *last_out;
-    size_t awaited; /* rooms */
+    control_message *outbox, *last_out;
+    size_t awaited; /* buffers */
     size_t parts;   /* that other roots may ask for */
     int operations, operations_max;
     operation *operation;
-    uint8_t *request, *status;
+    uint8_t *handle, *status;
     int *index;
-    void *buffer[LIO_MESSAGES_MAX]; /* that are free */
-    int buffers, buffers_made, buffers_max;
+    void *send_buffer[LIO_MESSAGES_MAX]; /* that are free */
+    int send_buffers, send_buffers_made, send_buffers_max;
     uint8_t *memory; /* of all buffers: pages of its own, which go back to the kernel */
     peer peer[];
 };
 
-/* Leaves an errand to the thread. */
-void lio_exchange_leave(lio_exchange *x, errand *one, int kind, void *subject);
+/* Posts a request to the thread. */
+void lio_exchange_post(lio_exchange *x, request *one, int kind, void *subject);
 
 /* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
 
 /* Whether it has failed, for callers; `error` says how. */
 bool lio_exchange_has_failed(lio_exchange *x, lio_error *error);
+
+/* Whether the calling thread may change what is sent and taken: the exchange's own, or, when that has
+ * ended, any. */
+bool lio_exchange_is_carrier(lio_exchange *x);
 
 uint64_t lio_exchange_deadline_after(int timeout_ms);
 
@@ -175,11 +180,11 @@ bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64
 bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
                             int timeout_ms);
 
-/* Makes sure of room for one more request; false: the exchange has failed. */
+/* Makes sure of room for one more operation; false: the exchange has failed. */
 bool lio_exchange_make_place(lio_exchange *x);
 
-/* Where the next request goes; once it is there, lio_exchange_under_way() counts it. */
-void *lio_exchange_next_request(lio_exchange *x);
+/* Where the handle of the next operation goes; lio_exchange_under_way() counts it afterwards. */
+void *lio_exchange_next_handle(lio_exchange *x);
 void lio_exchange_under_way(lio_exchange *x, operation done);
 
 /* Notes a fact about a root. */
@@ -188,7 +193,7 @@ void lio_exchange_note(peer *p, uint8_t fact);
 /* Sends a control message. */
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number);
 
-/* Errands about rows that this root sends. */
+/* Requests about rows that this root sends. */
 void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment);
 void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment);
 void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment);
@@ -201,25 +206,25 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to);
 void lio_exchange_tell_end(lio_exchange *x, uint32_t to);
 
 void lio_exchange_drop_parts(lio_exchange *x, peer *p);
-void lio_exchange_drop_word(peer *p);
+void lio_exchange_drop_control(peer *p);
 
-/* Errands about rows that this root takes. */
+/* Requests about rows that this root takes. */
 void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival);
 void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival);
 void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival);
 void lio_exchange_skip_block(lio_exchange *x, skipping *one);
 void lio_exchange_take_no_more(lio_exchange *x);
 
-/* Begins to receive a message into the first room of its sender, or to drop it. */
+/* Begins to receive a message into the first receive buffer of its sender, or to drop it. */
 bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handle *message);
 
-/* After a message has come into a room. */
-void lio_exchange_room_filled(lio_exchange *x, room *r);
+/* After a message has come into a receive buffer. */
+void lio_exchange_buffer_filled(lio_exchange *x, receive_buffer *r);
 
 /* After a root has ended, and all that it has sent has begun to come. */
 void lio_exchange_find_gone(lio_exchange *x, peer *p);
 
-/* Takes the first room of a root out of its queue. */
+/* Takes the first receive buffer of a root out of its queue. */
 void lio_exchange_leave_queue(lio_exchange *x, peer *p);
 
 static inline int message_bytes(uint64_t left)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "contract.h"
 #include "exchange_part.h"
 
 void lio_exchange_tell_end(lio_exchange *x, uint32_t to)
@@ -17,6 +18,7 @@ void lio_exchange_tell_end(lio_exchange *x, uint32_t to)
 static void drop_part(lio_exchange *x, peer *p)
 {
     part *first = p->parts;
+    LIO_ASSERT(lio_exchange_is_carrier(x) && x->parts > 0);
     p->parts = first->next;
     x->parts--;
     if (!first->is_missing)
@@ -31,25 +33,28 @@ void lio_exchange_drop_parts(lio_exchange *x, peer *p)
         drop_part(x, p);
 }
 
-void lio_exchange_drop_word(peer *p)
+void lio_exchange_drop_control(peer *p)
 {
-    word *first = p->words;
-    p->words = first->next;
+    control_message *first = p->controls;
+    p->controls = first->next;
     free(first);
 }
 
-static void *take_buffer(lio_exchange *x)
+static void *take_send_buffer(lio_exchange *x)
 {
-    if (x->buffers > 0)
-        return x->buffer[--x->buffers];
-    if (x->buffers_made == x->buffers_max)
+    LIO_ASSERT(x->send_buffers <= x->send_buffers_made &&
+               x->send_buffers_made <= x->send_buffers_max);
+    if (x->send_buffers > 0)
+        return x->send_buffer[--x->send_buffers];
+    if (x->send_buffers_made == x->send_buffers_max)
         return NULL;
-    return x->memory + (size_t)x->buffers_made++ * LIO_MESSAGE_BYTES;
+    return x->memory + (size_t)x->send_buffers_made++ * LIO_MESSAGE_BYTES;
 }
 
 /* Packs the next `bytes` of a part. */
 static void pack(part *p, uint8_t *into, uint64_t bytes)
 {
+    LIO_ASSERT(bytes <= p->left);
     p->left -= bytes;
     while (bytes > 0) {
         uint64_t length = *p->lengths, whole = lio_row_room(length), here = whole - p->packed;
@@ -78,11 +83,11 @@ static bool is_wanted(lio_exchange *x, peer *p)
             lio_exchange_drop_parts(x, p);
             break;
         }
-        while (p->words != NULL && p->words->said[1] < p->parts->block)
-            lio_exchange_drop_word(p);
-        if (p->words == NULL)
+        while (p->controls != NULL && p->controls->said[1] < p->parts->block)
+            lio_exchange_drop_control(p);
+        if (p->controls == NULL)
             return false;
-        if (p->words->said[1] == p->parts->block && p->words->said[0] == ASK)
+        if (p->controls->said[1] == p->parts->block && p->controls->said[0] == ASK)
             return true;
         drop_part(x, p);
     }
@@ -95,7 +100,7 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
     bool moved = false;
     while (!x->has_failed && is_wanted(x, p) && p->in_flight < x->in_flight_max) {
         int bytes = p->parts->is_missing ? 0 : message_bytes(p->parts->left);
-        void *buffer = lio_exchange_make_place(x) ? take_buffer(x) : NULL;
+        void *buffer = lio_exchange_make_place(x) ? take_send_buffer(x) : NULL;
         if (buffer == NULL)
             break;
         pack(p->parts, buffer, (uint64_t)bytes);
@@ -103,9 +108,9 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         x->sent_messages++;
         x->sent_bytes += (uint64_t)bytes;
         int code = lio_mpi_isend(&x->mpi, buffer, bytes, p->rank, x->data_tag,
-                                 lio_exchange_next_request(x));
+                                 lio_exchange_next_handle(x));
         if (code != 0) {
-            x->buffer[x->buffers++] = buffer;
+            x->send_buffer[x->send_buffers++] = buffer;
             lio_exchange_fail(x, LIO_ERR_IO, "MPI_Isend failed", code);
             break;
         }
@@ -125,12 +130,14 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
 /* The rows of a part are taken back; a root that asks for them hears so. */
 static void miss(part *one)
 {
+    LIO_ASSERT(!one->is_missing && one->shipment->left > 0);
     one->is_missing = true;
     (void)atomic_fetch_sub(&one->shipment->left, 1);
 }
 
 static void append_part(lio_exchange *x, peer *p, part *one)
 {
+    LIO_ASSERT(p->parts == NULL || p->last_part->block <= one->block); /* handed over in order */
     one->next = NULL;
     x->parts++;
     if (p->parts == NULL)
@@ -262,15 +269,15 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
         free_shipment(shipment);
         return code;
     }
-    lio_exchange_leave(x, &shipment->serves, SERVES, shipment);
+    lio_exchange_post(x, &shipment->serves, SERVES, shipment);
     *out = shipment;
     return LIO_OK;
 }
 
 void lio_exchange_end(lio_exchange *x)
 {
-    if (!atomic_exchange(&x->is_end_left, true))
-        lio_exchange_leave(x, &x->ends, ENDS, NULL);
+    if (!atomic_exchange(&x->is_end_posted, true))
+        lio_exchange_post(x, &x->ends, ENDS, NULL);
 }
 
 size_t lio_shipment_left(const lio_shipment *shipment)
@@ -289,12 +296,12 @@ int lio_shipment_wait(lio_shipment *shipment, int timeout_ms, lio_error *error)
 void lio_shipment_expire(lio_shipment *shipment)
 {
     if (!atomic_exchange(&shipment->is_asked_back, true))
-        lio_exchange_leave(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
+        lio_exchange_post(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
 }
 
 void lio_shipment_close(lio_shipment *shipment)
 {
     if (shipment == NULL || shipment->exchange->pid != getpid())
         return;
-    lio_exchange_leave(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
+    lio_exchange_post(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
 }

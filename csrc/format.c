@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "contract.h"
 #include "stranger.h"
 
 /* Offsets inside a page header; v3 puts a transaction id between pgno and the rest. */
@@ -323,6 +324,7 @@ int lio_page_check(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
     uint32_t flags = lio_page_flags(layout, page);
     uint32_t lower = lio_load16(tail(layout, page) + 4) + base;
     uint32_t upper = lio_load16(tail(layout, page) + 6) + base;
+    LIO_ASSERT(layout->header_size < layout->page_size); /* which may be a page within a page */
     uint32_t kind = flags & (LIO_P_BRANCH | LIO_P_LEAF | LIO_P_OVERFLOW | LIO_P_META);
     if (lio_load64(page) != pgno)
         return lio_fail(error, LIO_ERR_CORRUPT, offset, pgno, lio_load64(page),
@@ -378,8 +380,9 @@ int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, 
     if (flags & LIO_P_LEAF2)
         return leaf2_node(layout, page, index, out);
     at = lio_load16(page + layout->header_size + 2 * (size_t)index) + pointer_base(layout);
+    LIO_ASSERT(at >= layout->header_size && at <= layout->page_size - NODE_HEADER);
     node = page + at;
-    room = layout->page_size - at - NODE_HEADER; /* at was checked by lio_page_check */
+    room = layout->page_size - at - NODE_HEADER; /* lio_page_check has looked at `at` */
     node_flags = lio_load16(node + 4);
     key_size = lio_load16(node + 6);
     if (key_size > room)
@@ -412,8 +415,10 @@ int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, 
 
 uint32_t lio_page_node_flags(const lio_layout *layout, const uint8_t *page, uint32_t index)
 {
+    LIO_ASSERT(index < lio_page_count(layout, page));
     uint32_t at = lio_load16(page + layout->header_size + 2 * (size_t)index) +
                   pointer_base(layout);
+    LIO_ASSERT(at >= layout->header_size && at <= layout->page_size - NODE_HEADER);
     return lio_load16(page + at + 4);
 }
 

@@ -9,6 +9,7 @@
 #ifndef LMDBIO_H
 #define LMDBIO_H
 
+#include "contract.h"
 #include "status.h"
 #include "extent.h"
 #include "stranger.h"
@@ -20,6 +21,8 @@
 #include "storage.h"
 #include "remote.h"
 #include "engine.h"
+#include "engine_stats.h"
+#include "engine_pagecache.h"
 #include "locate.h"
 #include "datum.h"
 #include "provenance.h"

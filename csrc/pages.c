@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "engine_pagecache.h"
+#include "engine_stats.h"
 
 /* --- the cache ------------------------------------------------------------------------
  *

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
+
 struct lio_plan {
     lio_plan_totals totals;
     lio_request *requests;
@@ -117,6 +119,7 @@ static size_t coalesce(const placed *records, size_t count, const lio_plan_optio
     for (size_t i = 0; i < count; i++) {
         const placed *next = &records[i];
         region *last = n > 0 ? &regions[n - 1] : NULL;
+        LIO_ASSERT(i == 0 || records[i - 1].offset <= next->offset);
         if (last == NULL || !joins(last, next, options)) {
             last = &regions[n++];
             last->start = lio_round_down(next->offset, options->alignment);
@@ -147,6 +150,8 @@ static int lay_out(region *regions, size_t count, const lio_plan_options *option
     for (size_t i = 0; i < count; i++) {
         uint64_t length = regions[i].stop - regions[i].start;
         regions[i].buffer_offset = totals->buffer_bytes;
+        LIO_ASSERT(regions[i].start < regions[i].end && regions[i].end <= regions[i].stop);
+        LIO_ASSERT(i == 0 || regions[i - 1].stop < regions[i].start); /* else they were joined */
         if (length > INT64_MAX - totals->buffer_bytes)
             return lio_fail(error, LIO_ERR_ARGUMENT, regions[i].start, 0, totals->buffer_bytes,
                             "a plan larger than any memory");
@@ -163,14 +168,16 @@ static int lay_out(region *regions, size_t count, const lio_plan_options *option
 static uint64_t piece_end(const region *whole, uint64_t at, uint64_t request_bytes_max)
 {
     uint64_t rest = whole->stop - at;
+    LIO_ASSERT(at >= whole->start && at < whole->stop);
     if (whole->stop - whole->start <= request_bytes_max)
         return whole->stop;
     uint64_t piece = request_bytes_max - at % request_bytes_max;
     return piece < rest ? at + piece : whole->stop;
 }
 
-static void split(const region *regions, size_t count, uint64_t request_bytes_max,
-                  lio_request *out)
+/* Returns the end of what it has made: as many as lay_out has counted. */
+static lio_request *split(const region *regions, size_t count, uint64_t request_bytes_max,
+                          lio_request *out)
 {
     for (size_t i = 0; i < count; i++) {
         const region *whole = &regions[i];
@@ -179,8 +186,10 @@ static void split(const region *regions, size_t count, uint64_t request_bytes_ma
             out->length = piece_end(whole, at, request_bytes_max) - at;
             out->needed = whole->end - at < out->length ? whole->end - at : out->length;
             out->buffer_offset = whole->buffer_offset + (at - whole->start);
+            LIO_ASSERT(out->length > 0 && out->length <= request_bytes_max);
         }
     }
+    return out;
 }
 
 static void slice(const placed *records, size_t count, const region *regions, uint64_t *slices)
@@ -188,6 +197,7 @@ static void slice(const placed *records, size_t count, const region *regions, ui
     for (size_t i = 0; i < count; i++) {
         while (records[i].offset >= regions->stop)
             regions++;
+        LIO_ASSERT(records[i].offset >= regions->start && records[i].end <= regions->end);
         slices[records[i].index] = regions->buffer_offset + (records[i].offset - regions->start);
     }
 }
@@ -224,7 +234,9 @@ int lio_plan_make(const lio_extent *extents, size_t count, const lio_plan_option
                         "no memory to plan %" PRIu64 " reads", plan->totals.requests);
         goto done;
     }
-    split(regions, region_count, options->request_bytes_max, plan->requests);
+    lio_request *end = split(regions, region_count, options->request_bytes_max, plan->requests);
+    LIO_ASSERT(end == plan->requests + plan->totals.requests);
+    (void)end;
     slice(records, n, regions, plan->slices);
     *out = plan;
     plan = NULL;

@@ -3,7 +3,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "contract.h"
+#include "engine_pagecache.h"
 #include "plan.h"
+#include "trace.h"
 
 enum {
     TICKETS = 16,
@@ -196,6 +199,7 @@ static bool ask(lio_prefetch *s, stream *t, lio_extent range)
         return true;
     if (s->useless || end_request(s, r, 0) == LIO_PENDING)
         return false;
+    LIO_ASSERT(r->ticket == NULL && lio_fits(range.offset, range.length, s->file_end));
     if (lio_engine_populate(asker(s, t), &range, 1, s->piece > 0 ? s->piece : STEP_BYTES,
                             s->piece == 0, &r->ticket, NULL) != LIO_OK)
         s->useless = true; /* the reads that follow tell why */
@@ -219,6 +223,7 @@ static void extend(lio_prefetch *s, uint64_t goal)
 
 static bool has_come(const lio_prefetch *s, uint64_t at)
 {
+    LIO_ASSERT(s->units != NULL && at < s->file_end);
     return s->units[at / UNIT_BYTES] >= UNIT_BYTES / 2;
 }
 
@@ -291,6 +296,7 @@ static void begin_sweep(lio_prefetch *s, uint64_t middle)
     s->streams[0].end = middle < s->file_end ? lio_round_down(middle, ROUND_BYTES) : s->file_end;
     s->streams[1].swept = s->streams[0].end;
     s->streams[1].end = s->file_end;
+    LIO_ASSERT(s->streams[0].end <= s->file_end); /* both parts together are the file */
     s->is_sweeping = true;
     for (size_t i = 0; is_there && i < STREAMS; i++)
         s->streams[i].swept = s->streams[i].end;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "engine_stats.h"
 
 enum {
     WINDOW_FIRST = 4,

@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "engine_pagecache.h"
+#include "engine_stats.h"
 #include "plan.h"
-#include "scan_block.h"
 #include "prefetch.h"
+#include "scan_block.h"
 
 enum {
     RECORDS_FIRST = 8,

@@ -1,8 +1,9 @@
 #include "soonest.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
+
+#include "contract.h"
 
 enum { BELOW = 4 }; /* items of the heap below each one */
 
@@ -61,7 +62,9 @@ static void take_in(lio_soonest *s, item one)
 
 static uint32_t take_out(lio_soonest *s, uint32_t place)
 {
+    LIO_ASSERT(place < s->count && s->places[s->items[place].record] == place + 1);
     item out = s->items[place], last = s->items[--s->count];
+    LIO_ASSERT(out.size <= s->used);
     s->used -= out.size;
     s->places[out.record] = 0;
     if (place < s->count && place > 0 && last.next > s->items[(place - 1) / BELOW].next)
@@ -119,7 +122,7 @@ size_t lio_soonest_use(lio_soonest *s, const int64_t *records, const int64_t *ne
     for (size_t i = 0; i < gone; i++)
         if (s->places[dropped[i]] == 0)
             dropped[left++] = dropped[i];
-    assert(s->used <= s->capacity);
+    LIO_ASSERT(s->used <= s->capacity);
     return left;
 }
 

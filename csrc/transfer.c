@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "contract.h"
 #include "transfer_heap.h"
 
 /* Parts of a node. */
@@ -193,6 +194,7 @@ static void leave(lio_transfers *t, uint32_t actor, uint32_t i)
 {
     const transfer *f = &t->all[actor];
     part *p = &t->parts[f->part[i]];
+    LIO_ASSERT(p->count > 0);
     if (f->last[i] != NOWHERE)
         t->all[f->last[i] / PARTS_MAX].next[f->last[i] % PARTS_MAX] = f->next[i];
     else
@@ -225,7 +227,9 @@ static void add_contested(lio_transfers *t, uint32_t actor)
 
 static void remove_contested(lio_transfers *t, uint32_t actor)
 {
+    LIO_ASSERT(t->contested_count > 0);
     uint32_t place = t->all[actor].contested_at, last = t->contested[--t->contested_count];
+    LIO_ASSERT(t->contested[place] == actor);
     t->contested[place] = last;
     t->all[last].contested_at = place;
 }
@@ -239,6 +243,7 @@ void lio_transfer_begin(lio_transfers *t, uint32_t actor, double size, const lio
 {
     transfer *f = &t->all[actor];
     uint32_t n = 0, from = path->node * t->stride, to = path->target * t->stride;
+    LIO_ASSERT(f->parts == 0); /* it has ended before */
     f->left = size;
     f->timed = IDLE;
     f->file = path->file;
@@ -265,6 +270,7 @@ void lio_transfer_begin(lio_transfers *t, uint32_t actor, double size, const lio
 void lio_transfer_again(lio_transfers *t, uint32_t actor, double size)
 {
     transfer *f = &t->all[actor];
+    LIO_ASSERT(f->timed != IDLE && f->parts > 0);
     f->left = size;
     f->since = clock_of(t, f->timed);
     lio_heap_put(&t->heaps[f->timed], actor, f->since + size / f->rate);

@@ -2,6 +2,8 @@
 
 #include <stdbool.h>
 
+#include "contract.h"
+
 enum { BELOW = 4 };
 
 static bool is_before(lio_heap_item a, lio_heap_item b)
@@ -11,6 +13,7 @@ static bool is_before(lio_heap_item a, lio_heap_item b)
 
 static void set(lio_heap *heap, uint32_t place, lio_heap_item item)
 {
+    LIO_ASSERT(place < heap->count);
     heap->items[place] = item;
     heap->places[item.actor] = place;
 }
@@ -58,14 +61,23 @@ void lio_heap_put(lio_heap *heap, uint32_t actor, double key)
     rise(heap, heap->count++, (lio_heap_item){key, actor});
 }
 
+/* Whether an actor stands in it. */
+static bool has(const lio_heap *heap, uint32_t actor)
+{
+    uint32_t place = heap->places[actor];
+    return place < heap->count && heap->items[place].actor == actor;
+}
+
 void lio_heap_move(lio_heap *heap, uint32_t actor, double key)
 {
+    LIO_ASSERT(has(heap, actor));
     settle(heap, heap->places[actor], (lio_heap_item){key, actor});
 }
 
 void lio_heap_remove(lio_heap *heap, uint32_t actor)
 {
     uint32_t place = heap->places[actor];
+    LIO_ASSERT(has(heap, actor));
     lio_heap_item last = heap->items[--heap->count];
     if (place < heap->count)
         settle(heap, place, last);

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contract.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older C libraries do not name it */
 #endif
@@ -61,11 +63,13 @@ static header *header_of(const void *control)
 
 static seat *seat_of(const void *control, uint32_t rank)
 {
+    LIO_ASSERT(rank <= header_of(control)->ranks); /* behind the last one desks begin */
     return (seat *)((uintptr_t)control + sizeof(header)) + rank;
 }
 
 static desk *desk_of(const void *control, uint32_t root)
 {
+    LIO_ASSERT(root < header_of(control)->roots);
     return (desk *)(void *)seat_of(control, header_of(control)->ranks) + root;
 }
 
@@ -151,6 +155,7 @@ int lio_window_check(const void *control, uint32_t ranks, uint32_t roots, lio_er
 void lio_window_publish(void *control, uint32_t root, uint64_t published)
 {
     desk *at = desk_of(control, root);
+    LIO_ASSERT(published >= atomic_load_explicit(&at->published, memory_order_relaxed));
     atomic_store_explicit(&at->published, published, memory_order_release);
     ring(&at->published_bell);
 }
@@ -160,6 +165,7 @@ static int released_by_all(const void *control, uint32_t first, uint32_t count, 
 {
     uint32_t gone = 0;
     bool all = true;
+    LIO_ASSERT(first <= header_of(control)->ranks && count <= header_of(control)->ranks - first);
     for (uint32_t rank = first; rank < first + count; rank++) {
         seat *at = seat_of(control, rank);
         if (atomic_load_explicit(&at->state, memory_order_acquire) != LIO_WINDOW_USES)

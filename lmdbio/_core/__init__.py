@@ -1,7 +1,6 @@
 """_core: the seam to the C core, the only room that touches ``ffi`` and ``lib``.
 
-Uses ``errors``, ``system`` and the extension, whose Python objects are made by
-glue/*.h.
+Uses ``errors``, ``system`` and the extension, whose Python objects are made by glue/.
 
 Each file is a thin, typed shape over rooms of ``csrc/``: it owns what C hands out, turns
 status codes into exceptions that name the file, and passes arrays by address.

@@ -1,4 +1,4 @@
-"""An open engine as it tells of itself: facts of its file, and counts (csrc/engine.h)."""
+"""An open engine as it tells of itself: facts of its file, and counts (csrc/engine_stats.h)."""
 
 from __future__ import annotations
 

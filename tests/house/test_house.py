@@ -26,6 +26,7 @@ CSRC = ROOT / "csrc"
 
 #: A C file includes only what stands before it.
 C_ROOMS = (
+    "contract",
     "status",
     "extent",
     "stranger",
@@ -67,8 +68,9 @@ C_ROOMS = (
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ALL_HEADERS = sorted(CSRC.glob("*.h"))
-#: A header named ROOM_PART.h is that room's own and not part of the binding.
-HEADERS = [path for path in ALL_HEADERS if "_" not in path.stem]
+#: A header whose first comment says so is its room's own and not part of the binding.
+PRIVATE = re.compile(r"\A/\*(?:(?!\*/).)*?\bPrivate to\b", re.DOTALL)
+HEADERS = [path for path in ALL_HEADERS if not PRIVATE.search(path.read_text(encoding="utf-8"))]
 TEXTS = sorted(
     path
     for pattern in (

@@ -25,7 +25,7 @@ import lmdb
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-FLAGS = ("-fsanitize=thread", "-g", "-O1", "-fno-omit-frame-pointer")
+FLAGS = ("-fsanitize=thread", "-g", "-O1", "-fno-omit-frame-pointer", "-DLIO_ASSERTS")
 #: A child of a threaded process starts threads of its own, here and in data loaders.
 OPTIONS = "die_after_fork=0:report_signal_unsafe=0:halt_on_error=0:exitcode=66"
 #: The tests in which threads, forks and windows meet, but those that load MPI: the hooks of its

@@ -49,145 +49,12 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
                          uintptr_t values, lio_error *error);
 
 /* cdef: skip */
-static void lio_glue_untrack(uintptr_t object)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject_GC_UnTrack((PyObject *)object);
-    PyGILState_Release(state);
-}
 
 /* `size` bytes of memory as an object; NULL: no memory for it. */
-static PyObject *lio_glue_bytes(const uint8_t *bytes, uint64_t size)
-{
-    PyObject *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (object != NULL && size > 0)
-        lio_copy(PyBytes_AsString(object), bytes, (size_t)size);
-    return object;
-}
-
-/* The lock of the pages is held while the GIL is waited for here. That cannot block: nobody
- * waits for the lock with the GIL in hand (cffi lets go of it before each call), and making
- * bytes runs no other Python code. */
-static int lio_glue_put(uintptr_t list, Py_ssize_t at, const uint8_t *bytes, uint64_t size,
-                        char **room, lio_error *error)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *object = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
-    if (object != NULL && room != NULL)
-        *room = PyBytes_AsString(object);
-    if (object == NULL || PyList_SetItem((PyObject *)list, at, object) < 0) {
-        PyErr_Clear();
-        PyGILState_Release(state);
-        return lio_fail(error, LIO_ERR_NOMEM, 0, size, 0, "no memory for a record");
-    }
-    PyGILState_Release(state);
-    return LIO_OK;
-}
-
-static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, lio_error *error)
-{
-    lio_pages *pages = lio_cursor_pages(cursor);
-    const lio_item *item;
-    char *room;
-    int code = LIO_OK;
-    lio_pages_lock(pages);
-    item = lio_cursor_item(cursor);
-    if (item == NULL)
-        code = LIO_NOTFOUND;
-    if (code == LIO_OK && (wanted & LIO_WANT_KEY))
-        code = lio_glue_put(list, 0, item->key, item->key_size, NULL, error);
-    if (code == LIO_OK && (wanted & LIO_WANT_VALUE)) {
-        code = lio_glue_put(list, 1, item->data, item->data_size, &room, error);
-        if (code == LIO_OK && item->data == NULL && item->data_size != 0)
-            code = lio_value_read(pages, &item->where, (uint8_t *)room, error);
-        if (code == LIO_OK)
-            lio_engine_count_records(lio_pages_engine(pages), 0, 1, item->data_size);
-    }
-    lio_pages_unlock(pages);
-    return code;
-}
-
-static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                         const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
-                         lio_error *error)
-{
-    lio_pages *pages = lio_cursor_pages(cursor);
-    int code;
-    lio_pages_lock(pages);
-    code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
-    if (code == LIO_OK)
-        lio_engine_count_records(lio_pages_engine(pages), 1, 0, 0);
-    if (code == LIO_OK && wanted != 0)
-        code = lio_glue_item(cursor, wanted, list, error);
-    lio_pages_unlock(pages);
-    return code;
-}
-
-/* Makes one bytes object in a list. A value that is not in memory is read into it, and `*begun`,
- * when the copying began, becomes the end of that. */
-static int lio_glue_record(const lio_scan *scan, const lio_record *record, int is_value,
-                           uintptr_t list, size_t at, uint64_t *begun, lio_error *error)
-{
-    const uint8_t *bytes = is_value ? record->value : record->key;
-    uint64_t size = is_value ? record->value_size : record->key_size;
-    PyObject *item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
-    int code = LIO_OK;
-    if (item != NULL && bytes == NULL && size != 0) {
-        uint8_t *room = (uint8_t *)PyBytes_AsString(item);
-        Py_BEGIN_ALLOW_THREADS *begun = lio_now_ns();
-        code = lio_value_read(lio_scan_pages(scan), &record->where, room, error);
-        lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun,
-                               size);
-        *begun = lio_now_ns();
-        Py_END_ALLOW_THREADS
-    }
-    if (code != LIO_OK) {
-        Py_XDECREF(item);
-        return code;
-    }
-    if (item == NULL || PyList_SetItem((PyObject *)list, (Py_ssize_t)at, item) < 0) {
-        PyErr_Clear();
-        return lio_fail(error, LIO_ERR_NOMEM, 0, size, 0, "no memory for a record");
-    }
-    return LIO_OK;
-}
-
-static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
-                         uintptr_t values, lio_error *error)
-{
-    PyGILState_STATE state;
-    uint64_t begun, bytes = 0;
-    int code = LIO_OK;
-    lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
-    state = PyGILState_Ensure();
-    begun = lio_now_ns();
-    for (size_t i = 0; i < count && code == LIO_OK; i++) {
-        lio_record record;
-        code = lio_scan_record(scan, first + i, &record, error);
-        if (keys != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 0, keys, i, &begun, error);
-        if (values != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 1, values, i, &begun, error);
-        bytes += values != 0 && code == LIO_OK ? record.value_size : 0;
-    }
-    lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
-    PyGILState_Release(state);
-    lio_pages_unlock(lio_scan_pages(scan));
-    return code;
-}
+static PyObject *lio_glue_bytes(const uint8_t *bytes, uint64_t size);
 
 /* Makes a type, and puts it into the list at address `list`, at 0. */
-static int lio_glue_type(PyType_Spec *spec, uintptr_t list)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(spec);
-    int result = type != NULL ? PyList_SetItem((PyObject *)list, 0, type) : -1;
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
-}
-
-/* --- searches by key ------------------------------------------------------------------- */
+static int lio_glue_type(PyType_Spec *spec, uintptr_t list);
 
 /* Reading more than this is worth letting others run meanwhile. */
 enum { LIO_HELD_BYTES_MAX = 32 << 10 };
@@ -209,65 +76,8 @@ typedef struct {
     bool has_waited; /* for bytes that were not at hand */
 } lio_found;
 
-static const char LIO_LOOKUP[] = "lmdbio.lookup";
-
-/* A thread waits for the lock of the pages without the GIL: see lio_glue_put. */
-static void lio_lookup_close(lio_lookup *l)
-{
-    if (lio_pages_try_lock(l->pages)) {
-        lio_cursor_close(l->cursor);
-        lio_pages_unlock_tried(l->pages);
-    } else {
-        Py_BEGIN_ALLOW_THREADS lio_cursor_close(l->cursor);
-        Py_END_ALLOW_THREADS
-    }
-}
-
-static void lio_lookup_free(PyObject *capsule)
-{
-    lio_lookup *l = PyCapsule_GetPointer(capsule, LIO_LOOKUP);
-    if (l->is_apart)
-        lio_lookup_close(l);
-    Py_XDECREF(l->map);
-    Py_DECREF(l->verify);
-    Py_DECREF(l->failed);
-    Py_DECREF(l->as_key);
-    Py_DECREF(l->keep);
-    PyMem_Free(l);
-}
-
 /* Raises what a failure means. */
-static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error)
-{
-    return PyObject_CallFunction(
-        failed, "iiKKKy", code, (int)error->sys_errno, (unsigned long long)error->offset,
-        (unsigned long long)error->wanted, (unsigned long long)error->got, error->reason);
-}
-
-/* Takes what the cursor's last move found out of its pages, under their lock and the GIL: making
- * bytes runs no other Python code. Where another thread has moved it on to nothing, all is empty.
- * LIO_ERR_NOMEM: with a MemoryError raised. */
-static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *found)
-{
-    const lio_item nothing = {0}, *item = lio_cursor_item(l->cursor);
-    if (item == NULL)
-        item = &nothing;
-    if (wanted & LIO_WANT_KEY) {
-        found->key = PyBytes_FromStringAndSize((const char *)item->key,
-                                               (Py_ssize_t)item->key_size);
-        if (found->key == NULL)
-            return LIO_ERR_NOMEM;
-    }
-    found->where = item->where;
-    found->size = wanted & LIO_WANT_VALUE ? item->data_size : 0;
-    if ((wanted & LIO_WANT_VALUE) && (item->data != NULL || item->data_size == 0)) {
-        found->value = PyBytes_FromStringAndSize((const char *)item->data,
-                                                 (Py_ssize_t)item->data_size);
-        if (found->value == NULL)
-            return LIO_ERR_NOMEM;
-    }
-    return LIO_OK;
-}
+static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error);
 
 /* Instead of a move. */
 enum { LIO_STAY = UINT8_MAX };
@@ -275,325 +85,47 @@ enum { LIO_STAY = UINT8_MAX };
 /* Makes a move, which may take a key, and takes what is wanted there. LIO_PENDING: another thread has
  * the lock, or a page is not at hand; the move may be half made, and made again it ends the same. */
 static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
-                          uint32_t wanted, lio_found *found, lio_error *error)
-{
-    int code;
-    if (!lio_pages_try_lock(l->pages))
-        return LIO_PENDING;
-    code = move == LIO_STAY ? LIO_OK
-                            : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
-                                                     (size_t)key_size, NULL, 0, error);
-    if (code == LIO_OK && wanted != 0)
-        code = lio_lookup_take(l, wanted, found);
-    lio_pages_unlock_tried(l->pages);
-    found->has_waited = code == LIO_PENDING;
-    return code;
-}
-
-/* The same, without the GIL where something is to be waited for. */
-static int lio_lookup_move(const lio_lookup *l, uint32_t move, const char *key,
-                           Py_ssize_t key_size, uint32_t wanted, lio_found *found,
-                           lio_error *error)
-{
-    PyThreadState *state;
-    int code = lio_lookup_try(l, move, key, key_size, wanted, found, error);
-    if (code != LIO_PENDING)
-        return code;
-    state = PyEval_SaveThread();
-    lio_pages_lock(l->pages);
-    code = move == LIO_STAY ? LIO_OK
-                            : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
-                                                     (size_t)key_size, NULL, 0, error);
-    PyEval_RestoreThread(state); /* with the lock: see lio_glue_put */
-    if (code == LIO_OK && wanted != 0)
-        code = lio_lookup_take(l, wanted, found);
-    lio_pages_unlock(l->pages);
-    return code;
-}
+                          uint32_t wanted, lio_found *found, lio_error *error);
 
 /* A slice of the mapping. `at` lies in it. */
-static PyObject *lio_lookup_slice(PyObject *map, uint64_t at, uint64_t size)
-{
-    PyObject *start = PyLong_FromUnsignedLongLong(at), *slice = NULL, *view = NULL;
-    PyObject *stop = PyLong_FromUnsignedLongLong(at + size);
-    if (start != NULL && stop != NULL)
-        slice = PySlice_New(start, stop, NULL);
-    if (slice != NULL)
-        view = PyObject_GetItem(map, slice);
-    Py_XDECREF(slice);
-    Py_XDECREF(stop);
-    Py_XDECREF(start);
-    return view;
-}
-
-/* Lends the value from the mapping, where it reaches so far; `found->value` stays NULL else. */
-static int lio_lookup_lend(const lio_lookup *l, lio_found *found, lio_error *error)
-{
-    const uint8_t *bytes;
-    uint64_t size;
-    const uint8_t *map = lio_engine_map(lio_pages_engine(l->pages), &size);
-    int code = lio_value_lend(l->pages, &found->where, &bytes, error);
-    if (code != LIO_OK || bytes == NULL)
-        return code;
-    lio_snapshot_doubt(l->snapshot);
-    found->value = lio_lookup_slice(l->map, (uint64_t)(bytes - map), found->where.length);
-    return found->value != NULL ? LIO_OK : LIO_ERR_NOMEM;
-}
-
-/* Reads a value in overflow pages into a bytes object of its own. */
-static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *error)
-{
-    uint64_t size = found->where.length;
-    uint8_t *room;
-    int code = LIO_PENDING;
-    if (l->map != NULL)
-        code = lio_lookup_lend(l, found, error);
-    if (found->value != NULL || (code != LIO_OK && code != LIO_PENDING))
-        return code;
-    found->value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (found->value == NULL)
-        return LIO_ERR_NOMEM;
-    room = (uint8_t *)PyBytes_AsString(found->value);
-    code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
-                                     : lio_value_peek(l->pages, &found->where, room, error);
-    if (code == LIO_PENDING) {
-        found->has_waited |= size <= LIO_HELD_BYTES_MAX ||
-                             !lio_engine_is_mapped(lio_pages_engine(l->pages), &found->where, 1);
-        Py_BEGIN_ALLOW_THREADS code = lio_value_read(l->pages, &found->where, room, error);
-        Py_END_ALLOW_THREADS
-    }
-    return code;
-}
+static PyObject *lio_lookup_slice(PyObject *map, uint64_t at, uint64_t size);
 
 /* Makes memoryviews of bytes, which these own. */
-static int lio_lookup_view(PyObject **object)
-{
-    PyObject *view;
-    if (*object == NULL || !PyBytes_CheckExact(*object))
-        return LIO_OK;
-    view = PyMemoryView_FromObject(*object);
-    if (view == NULL)
-        return LIO_ERR_NOMEM;
-    Py_DECREF(*object);
-    *object = view;
-    return LIO_OK;
-}
+static int lio_lookup_view(PyObject **object);
 
-static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
-{
-    bool intact = lio_snapshot_intact(snapshot, pages, false);
-    if (!intact) {
-        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, true);
-        Py_END_ALLOW_THREADS
-    }
-    return intact;
-}
+/* Whether what was read up to now belongs to the snapshot: by what is known, else by a look at the meta
+ * pages without the GIL. */
+static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages);
 
 /* The same after reads by another engine than that of the meta pages, whose requests do not tell
  * that more was read. Asked of a copy, so that no look of another thread's, made before these
  * reads, passes for one made after. */
-static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
-{
-    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
-    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
-    return lio_glue_is_intact(&now, pages);
-}
+static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages);
 
 /* After a move that ended with `code` and took what is wanted: reads what is to be read, and makes sure
  * of the snapshot. An error is raised for what it returns other than LIO_OK and LIO_NOTFOUND. */
 static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted, int code,
-                             lio_found *found, lio_error *error)
-{
-    PyObject *done;
-    if (code == LIO_OK && (wanted & LIO_WANT_VALUE) && found->value == NULL)
-        code = lio_lookup_value(l, found, error);
-    if (code == LIO_OK && l->buffers)
-        code = lio_lookup_view(&found->key);
-    if (code == LIO_OK && l->buffers)
-        code = lio_lookup_view(&found->value);
-    if (code == LIO_OK)
-        lio_engine_count_records(lio_pages_engine(l->pages), move != LIO_STAY ? 1 : 0,
-                                 wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
-    if (code == LIO_OK || code == LIO_NOTFOUND) {
-        if (lio_glue_is_intact(l->snapshot, l->pages))
-            return code;
-        done = PyObject_CallObject(l->verify, NULL);
-    } else {
-        done = PyErr_Occurred() ? NULL : lio_glue_fail(l->failed, code, error);
-        code = LIO_ERR_ARGUMENT; /* also should it not raise */
-    }
-    if (done == NULL)
-        code = LIO_ERR_ARGUMENT;
-    else if (code == LIO_ERR_ARGUMENT)
-        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
-    Py_XDECREF(done);
-    if (code == LIO_ERR_ARGUMENT) {
-        Py_CLEAR(found->key);
-        Py_CLEAR(found->value);
-    }
-    return code;
-}
+                             lio_found *found, lio_error *error);
 
 /* Moves and takes as lio_lookup_move, and finishes. */
 static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
-                          uint32_t wanted, lio_found *found)
-{
-    lio_error error;
-    int code = lio_lookup_move(l, move, key, key_size, wanted, found, &error);
-    return lio_lookup_finish(l, move, wanted, code, found, &error);
-}
-
-/* The key as bytes, which the caller owns. */
-static PyObject *lio_lookup_key(const lio_lookup *l, PyObject *given)
-{
-    if (!PyBytes_CheckExact(given))
-        return PyObject_CallFunctionObjArgs(l->as_key, given, NULL);
-    Py_INCREF(given);
-    return given;
-}
+                          uint32_t wanted, lio_found *found);
 
 /* The same by key, which need not be bytes. */
 static int lio_lookup_get_key(const lio_lookup *l, PyObject *given, uint32_t wanted,
-                              lio_found *found)
-{
-    PyObject *key = lio_lookup_key(l, given);
-    int code = LIO_ERR_ARGUMENT;
-    char *bytes;
-    Py_ssize_t size;
-    if (key != NULL && PyBytes_AsStringAndSize(key, &bytes, &size) == 0)
-        code = lio_lookup_get(l, LIO_MOVE_SET, bytes, size, wanted, found);
-    Py_XDECREF(key);
-    return code;
-}
-
-static PyObject *lio_lookup_find(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    lio_found found = {0};
-    int code;
-    if (count != 2)
-        return PyErr_Format(PyExc_TypeError, "find takes a key and a default");
-    code = lio_lookup_get_key(PyCapsule_GetPointer(self, LIO_LOOKUP), args[0], LIO_WANT_VALUE,
-                              &found);
-    if (code != LIO_NOTFOUND)
-        return found.value;
-    Py_INCREF(args[1]);
-    return args[1];
-}
+                              lio_found *found);
 
 /* Makes a key, a value, or both in a tuple, as it is wanted, of where the last move ended. */
-static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted)
-{
-    lio_found found = {0};
-    PyObject *item;
-    if (lio_lookup_get(l, LIO_STAY, NULL, 0, wanted, &found) != LIO_OK)
-        return NULL;
-    if (wanted == LIO_WANT_KEY)
-        return found.key;
-    if (wanted == LIO_WANT_VALUE)
-        return found.value;
-    item = PyTuple_Pack(2, found.key, found.value);
-    Py_DECREF(found.key);
-    Py_DECREF(found.value);
-    return item;
-}
-
-static PyMethodDef LIO_LOOKUP_METHOD = {"find", (PyCFunction)(void (*)(void))lio_lookup_find,
-                                        METH_FASTCALL, NULL};
+static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted);
 
 /* The search in a capsule. */
-static lio_lookup *lio_lookup_in(PyObject *capsule)
-{
-    return PyCapsule_GetPointer(capsule, LIO_LOOKUP);
-}
-
-static lio_cursor *lio_glue_lookup_cursor(uintptr_t lookup)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    lio_cursor *cursor = lio_lookup_in((PyObject *)lookup)->cursor;
-    PyGILState_Release(state);
-    return cursor;
-}
+static lio_lookup *lio_lookup_in(PyObject *capsule);
 
 /* The search of which a callable is; NULL where it is of none. */
-static lio_lookup *lio_lookup_of(PyObject *find)
-{
-    PyObject *capsule = find != NULL && PyCFunction_Check(find) ? PyCFunction_GetSelf(find) : NULL;
-    return capsule != NULL && PyCapsule_IsValid(capsule, LIO_LOOKUP)
-               ? PyCapsule_GetPointer(capsule, LIO_LOOKUP)
-               : NULL;
-}
-
-/* A capsule of a search, which holds its objects and, where it is apart, closes its cursor. NULL: no
- * memory; the cursor stays open. */
-static PyObject *lio_lookup_hold(const lio_lookup *search)
-{
-    lio_lookup *l = PyMem_Malloc(sizeof *l);
-    PyObject *capsule = l != NULL ? PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free) : NULL;
-    if (capsule == NULL) {
-        PyMem_Free(l);
-        return PyErr_NoMemory();
-    }
-    *l = *search;
-    Py_INCREF(l->keep);
-    Py_INCREF(l->as_key);
-    Py_INCREF(l->failed);
-    Py_INCREF(l->verify);
-    Py_XINCREF(l->map);
-    return capsule;
-}
+static lio_lookup *lio_lookup_of(PyObject *find);
 
 /* A capsule of a search like another one, in the same database, by a cursor of its own that stands
  * nowhere. NULL: no memory. */
-static PyObject *lio_lookup_apart(const lio_lookup *like)
-{
-    lio_lookup l = *like;
-    lio_tree *main, *sub;
-    lio_error error;
-    PyObject *capsule;
-    int code;
-    lio_cursor_trees(like->cursor, &main, &sub);
-    l.is_apart = true;
-    if (lio_pages_try_lock(l.pages)) {
-        code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
-        lio_pages_unlock_tried(l.pages);
-    } else {
-        Py_BEGIN_ALLOW_THREADS code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
-        Py_END_ALLOW_THREADS
-    }
-    if (code != LIO_OK)
-        return PyErr_NoMemory();
-    capsule = lio_lookup_hold(&l);
-    if (capsule == NULL)
-        lio_lookup_close(&l);
-    return capsule;
-}
-
-static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
-                           uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
-                           uint32_t buffers, uintptr_t list)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    lio_lookup l = {cursor,
-                    lio_cursor_pages(cursor),
-                    snapshot,
-                    (PyObject *)keep,
-                    (PyObject *)as_key,
-                    (PyObject *)failed,
-                    (PyObject *)verify,
-                    (PyObject *)map == Py_None ? NULL : (PyObject *)map,
-                    buffers,
-                    false};
-    PyObject *capsule = lio_lookup_hold(&l), *find = NULL;
-    int result = -1;
-    if (capsule != NULL)
-        find = PyCFunction_NewEx(&LIO_LOOKUP_METHOD, capsule, NULL);
-    if (find != NULL)
-        result = PyList_SetItem((PyObject *)list, 0, find);
-    Py_XDECREF(capsule);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
-}
-
+static PyObject *lio_lookup_apart(const lio_lookup *like);
 #endif
 /* cdef: resume */
