@@ -322,14 +322,3 @@ void lio_sources_keepers(const lio_keepers *k, uint32_t epoch, const int64_t *re
         }
     }
 }
-
-void lio_sources_kept_since(const lio_keepers *k, uint32_t epoch, const int64_t *records,
-                            size_t count, const uint32_t *teams, uint32_t team, uint8_t *are_kept)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t user = teams == NULL ? team : teams[i];
-        are_kept[i] = 0;
-        for (uint32_t j = k->begins[records[i]]; j < k->begins[records[i] + 1]; j++)
-            are_kept[i] |= k->roots[j] == user && k->since[j] <= epoch;
-    }
-}

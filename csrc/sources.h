@@ -126,9 +126,4 @@ void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t cou
 void lio_sources_keepers(const lio_keepers *keepers, uint32_t epoch, const int64_t *records,
                          size_t count, const uint32_t *teams, uint32_t team, uint16_t *roots);
 
-/* Finds which records the root of the team that uses them keeps since an epoch, or since before it:
- * 1, else 0. `teams`, `team`: as of lio_sources_keepers(). */
-void lio_sources_kept_since(const lio_keepers *keepers, uint32_t epoch, const int64_t *records,
-                            size_t count, const uint32_t *teams, uint32_t team, uint8_t *are_kept);
-
 #endif

@@ -27,11 +27,10 @@ static const char *const lio_brief[] = {
     "lio_cell_shipment_close", "lio_shipment_expire",    "lio_shipment_left",
     "lio_sources_block",       "lio_sources_slice",      "lio_sources_uses",
     "lio_sources_records",     "lio_sources_at_home",    "lio_sources_home_uses",
-    "lio_sources_teams",       "lio_sources_keepers",    "lio_sources_kept_since",
-    "lio_soonest_use",         "lio_extents_place",      "lio_extents_beyond",
-    "lio_checksum_compare",    "lio_ticket_left",        "lio_ticket_poll",
-    "lio_ticket_times",        "lio_window_aborted",     "lio_window_is_released",
-    "lio_window_publish",
+    "lio_sources_teams",       "lio_sources_keepers",    "lio_extents_place",
+    "lio_extents_beyond",      "lio_checksum_compare",   "lio_ticket_left",
+    "lio_ticket_poll",         "lio_ticket_times",       "lio_window_aborted",
+    "lio_window_is_released",  "lio_window_publish",
 };
 
 /* Of a function that cffi has made for one of C's, by the name that the compiler gives it. */
