@@ -62,8 +62,8 @@ REQUESTS_SHARE = 5
 #: for, as others are whose pace is known.
 SMALL_BYTES, SMALL_REQUESTS_SHARE = 64 << 20, 16
 AWAITED_BYTES = 256 << 20
-#: The first batches of many, one for each of a few threads, do not wait for the stream of a larger
-#: file: they are wanted soon.
+#: The first batches of many, which are wanted soon, do not wait for the stream of a larger file: it
+#: begins behind the first of them, and so many, one for each of a few threads, are read past it.
 PASSES = 4
 #: Callers wait for the end of the stream when it is no further off than this; the longer time,
 #: where they said beforehand what they will read: single requests meanwhile would slow it down.
@@ -289,6 +289,8 @@ class FileCache:
         self._is_expected = False
         #: Batches that need not wait for the stream.
         self._passes, self._guard = 0, threading.Lock()
+        #: Credit of a stream that begins once the first of them is there.
+        self._deferred = 0
         if engine.kind == "mmap" and size and self._is_cached():
             self._adopt(*engine.span())
         fork.register(self)
@@ -364,6 +366,7 @@ class FileCache:
             return
         if copies and self.place == "page cache":
             return
+        self.begin_deferred()
         share = SMALL_REQUESTS_SHARE if self.size <= SMALL_BYTES else REQUESTS_SHARE
         counted = max(0, size) * (1 if copies else share)
         self._spent = self.size if anew else self._spent + counted
@@ -379,9 +382,19 @@ class FileCache:
         wants = size >= self.size and self._left and self.place != "nowhere"
         if wants and not self._is_cached():
             self._is_expected = True
-            is_awaited = self.place != "page cache" or self.size <= AWAITED_BYTES
-            self._passes = 0 if is_awaited else PASSES
-            self._go_on(self.size, waits=not self._passes)
+            if self.place != "page cache" or self.size <= SMALL_BYTES:
+                self._go_on(self.size)
+            else:
+                self._passes, self._deferred = PASSES, self.size
+
+    def begin_deferred(self) -> None:
+        """Begin the stream that was expected, now that a batch is there, which it had delayed."""
+        with self._guard:
+            credit, self._deferred = self._deferred, 0
+            if credit and self.size <= AWAITED_BYTES:
+                self._passes = 0  # the others find all of it there soon
+        if credit:
+            self._go_on(credit, waits=False)
 
     def takes_pass(self) -> bool:
         """Return whether a batch need not wait for the stream, nor cost it anything.

@@ -282,7 +282,8 @@ class Records(Shown, Samples[bytes, Batch]):
         """Say how many records will be read at random, by whatever calls.
 
         Where reading the file whole, in order, costs less than those reads would (small records,
-        a good part of them), it is begun at once, as ``readahead=True`` does.
+        a good part of them), that begins with them, behind the first batch where the file takes
+        a while.
 
         Args:
             records: number of records.

@@ -112,15 +112,36 @@ def test_one_record_of_a_small_file_does_not(cold: Path) -> None:
         assert cached_share(records) < 0.9
 
 
-def test_what_is_expected_is_brought_at_once_unless_it_is_there(cold: Path, large: None) -> None:
+def test_what_is_expected_is_brought_behind_the_first_batch_unless_it_is_there(
+    cold: Path, large: None
+) -> None:
     for is_there in (False, True):
         with lmdbio.Records(cold) as records:
             before = read_from_disk()
             records.expect(COUNT)
+            assert not records.stats().ahead_bytes, "the first batch is wanted sooner"
+            check(records, order()[0])
+            check(records, order()[1])
             assert cached_share(records) > 0.99
             assert (read_from_disk() == before) == is_there
-            check(records, order()[0])
             assert bool(records.stats().ahead_bytes) != is_there
+
+
+def test_a_first_batch_that_is_given_up_delays_no_stream(cold: Path, large: None) -> None:
+    with lmdbio.Records(cold) as records:
+        records.expect(COUNT)
+        records.begin(order()[0]).close()
+        for indices in order()[1:5]:
+            check(records, indices)
+        assert cached_share(records) > 0.99 and records.stats().ahead_bytes
+
+
+def test_single_records_do_not_wait_for_a_first_batch(cold: Path, large: None) -> None:
+    with lmdbio.Records(cold) as records:
+        records.expect(COUNT)
+        assert [records[i] for i in range(0, COUNT, 500)] == [
+            value(i) for i in range(0, COUNT, 500)
+        ]
 
 
 def test_the_first_batches_of_many_do_not_wait_for_a_large_file(
