@@ -63,7 +63,7 @@ REQUESTS_SHARE = 5
 SMALL_BYTES, SMALL_REQUESTS_SHARE = 64 << 20, 16
 AWAITED_BYTES = 256 << 20
 #: The first batches of many, which are wanted soon, do not wait for the stream of a larger file.
-#: It begins behind the first of them, and so many, one for each of a few threads, are read past it.
+#: It begins behind the first of them; so many, one for each of a few threads, are read past it.
 PASSES = 4
 #: Callers wait for the end of the stream when it is no further off than this; the longer time,
 #: where they said beforehand what they will read: single requests meanwhile would slow it down.
