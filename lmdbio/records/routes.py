@@ -158,6 +158,8 @@ class Routes:
             OSError, Error: it cannot be read, or the file has moved on.
         """
         begun = monotonic_ns()
+        if self.file_cache.deferred:
+            self.file_cache.begin_deferred()
         offset, length = self.source.extent(at)
         if self._fetch is not None:
             value = self._fetch(offset, length)

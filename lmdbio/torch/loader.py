@@ -46,7 +46,7 @@ BOUND_MAX = 1024
 
 
 def _workers(
-    threads: int | None, processes: int | None, *, is_light: bool, is_whole: bool
+    threads: int | None, processes: int | None, *, is_light: bool, is_whole: bool, is_begun: bool
 ) -> Workers:
     """Return what chooses the workers of a Loader.
 
@@ -56,9 +56,11 @@ def _workers(
             MPI: not all networks bear that one of their processes forks.
         is_light: whether nothing is made of values.
         is_whole: whole batches are made, which need no processes.
+        is_begun: whether a function begins each process: nobody else makes batches.
 
     Raises:
-        TypeError, ValueError: a bound is no number, or negative.
+        TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
+            and a function begins them.
     """
     cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
     most = min(cores, WORKERS_MAX)
@@ -70,7 +72,15 @@ def _workers(
         bounds[name] = integer(name, bound)
         if not 0 <= bounds[name] <= BOUND_MAX:
             raise ValueError(f"{name} must be 0 to {BOUND_MAX}, not {bound}")
-    return Workers(bounds["threads"], 0 if is_whole else bounds["processes"])
+    processes = 0 if is_whole else bounds["processes"]
+    if is_begun and not processes:
+        raise ValueError(
+            "worker_init_fn= begins worker processes, and there are none: write processes=, and a "
+            "transform= or collate_fn= for them"
+        )
+    if is_begun:
+        return Workers(0, processes, may_loop=False)
+    return Workers(bounds["threads"], processes)
 
 
 class Loader(torch.utils.data.DataLoader[Any]):
@@ -115,7 +125,8 @@ class Loader(torch.utils.data.DataLoader[Any]):
         processes: number of processes that do, at most; None: as many as there are cores but two,
             and none with ``threads``, or where mpi4py is in use. 0: none.
         worker_init_fn: function of a worker process's number, called once in each that begins;
-            there, torch's ``get_worker_info()`` says number, count and seed.
+            there, torch's ``get_worker_info()`` says number, count and seed. Processes alone make
+            the batches then.
         ahead: number of batches that wait to be asked for.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: data that each process keeps: a ``Cache``, its words ("memory=8G", or with the rest
@@ -174,8 +185,8 @@ class Loader(torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * is_joint)), Loader)
         cache = as_cache(cache, assignment)
         place = Ranks(rank, ranks, comm)
-        is_light, is_whole = transform is collate_fn is None, decode is not None
-        workers = _workers(threads, processes, is_light=is_light, is_whole=is_whole)
+        kind = {"is_light": transform is collate_fn is None, "is_whole": decode is not None}
+        workers = _workers(threads, processes, **kind, is_begun=worker_init_fn is not None)
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._ahead = checked_ahead(ahead)
         order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}

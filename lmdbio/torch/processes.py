@@ -39,6 +39,8 @@ _children: set[Any] = getattr(multiprocessing.process, "_children", set())
 
 #: Seconds in which a worker answers for the first time, at least, and of what a thread has taken.
 PATIENCE_SECONDS, PATIENCE_TIMES = 10.0, 20.0
+#: The same where ``worker_init_fn`` comes first, which may load a model.
+BEGIN_SECONDS = 600.0
 
 
 class WorkerProcesses:
@@ -51,11 +53,12 @@ class WorkerProcesses:
 
     Attributes:
         refusal: reason why there are none; "": there may be some.
+        is_needed: whether nobody else may make batches: ``worker_init_fn`` begins the workers.
         is_proven: a worker has made a batch.
     """
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        self._work, self.is_needed = work, work.begin is not None
         self.refusal, self.is_proven, self.is_closed = "", False, False
         self._ended = ""  # reason why the last worker that has ended did so
         self._all: list[Worker] = []
@@ -142,6 +145,8 @@ class WorkerProcesses:
         worker = self._take(is_wanted)
         try:
             patience = max(PATIENCE_SECONDS, PATIENCE_TIMES * self.slowest)
+            if self.is_needed:
+                patience = BEGIN_SECONDS
             return worker.make(values, source, named, describe, is_wanted, patience)
         except EndedError as error:
             if self.is_closed:
@@ -215,7 +220,13 @@ class PooledJobs:
         self._pool.start(count)
 
     def here(self, number: int) -> Any:
-        """Return the batch of a number, made by this thread."""
+        """Return the batch of a number, made by this thread.
+
+        Raises:
+            Error: worker processes alone may make it, and there are none.
+        """
+        if self._pool.is_needed:
+            raise Error(f"worker_init_fn= needs worker processes: {self._pool.refusal}")
         begun = monotonic()
         batch = self._by_thread(number)
         self._pool.slowest = max(self._pool.slowest, monotonic() - begun)
@@ -225,14 +236,14 @@ class PooledJobs:
         """Return the batch of a number, made by a process, or here where none of them can."""
         pool = self._pool
         if pool.refusal:
-            return self._by_thread(number)
+            return self.here(number)
         try:
             batch = self._by_process(number)
         except (CalledOffError, UnbegunError):
             raise
         except Exception as error:
             is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven
-            if not is_unfit or pool.is_closed:
+            if not is_unfit or pool.is_closed or pool.is_needed:
                 raise
             batch = self._by_thread(number)  # raises as well, where it is the sample's fault
             pool.refuse(pool.refusal or f"in a worker process: {type(error).__name__}: {error}")

@@ -179,7 +179,7 @@ class _Worker:
         self._connection.send(index)
         return str(self._connection.recv())
 
-    def run(self, unbegun: Exception | None = None) -> None:
+    def run(self, unbegun: BaseException | None = None) -> None:
         """Make batches until the loader's process asks for no more.
 
         Args:
@@ -283,11 +283,11 @@ def serve(
         id=number, num_workers=count, seed=torch.initial_seed() + number, dataset=None
     )
     _utils.worker._worker_info = info
-    unbegun = None
+    unbegun: BaseException | None = None
     try:
         if work.begin is not None:
             work.begin(number)
-    except Exception as error:
+    except BaseException as error:
         unbegun = error
     # The loader's process may close this, or go.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):

@@ -364,18 +364,67 @@ def test_each_worker_is_told_its_number_when_it_begins(folder: Path) -> None:
     assert {int(one) for _, workers in batches for one in workers} <= {0, 1}
 
 
-def test_a_worker_that_cannot_begin_says_why(folder: Path) -> None:
-    def failing(worker: int) -> None:
-        raise KeyError(f"no device {worker}")
+def failing(worker: int) -> None:
+    raise KeyError(f"no device {worker}")
 
-    with by_processes(folder, 4, transform=number, worker_init_fn=failing) as loader:
+
+def leaving(worker: int) -> None:
+    raise SystemExit(3)
+
+
+def dying(worker: int) -> None:
+    os._exit(4)
+
+
+@pytest.mark.parametrize(
+    ("begin", "why"),
+    [
+        (failing, "worker_init_fn raised KeyError: 'no device"),
+        (leaving, "worker_init_fn raised SystemExit: 3"),
+        (dying, "has ended with exit status 4"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why(folder: Path, begin: Any, why: str) -> None:
+    with by_processes(folder, 4, transform=number, worker_init_fn=begin) as loader:
         for _ in range(2):
-            with pytest.raises(
-                Error, match="worker_init_fn raised KeyError: 'no device"
-            ) as caught:
+            with pytest.raises(Error, match=why) as caught:
                 list(loader)
-            assert isinstance(caught.value.__cause__, KeyError)
-            assert "raised in worker process" in str(caught.value.__cause__.__notes__)
+    if begin is failing:
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert "raised in worker process" in str(caught.value.__cause__.__notes__)
+
+
+def late(worker: int) -> None:
+    time.sleep(0.5)
+    beginning(worker)
+
+
+def test_workers_that_begin_late_are_waited_for_and_nobody_else_makes_their_batches(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmdbio.torch.workers.INLINE_SECONDS", 10.0)  # the loop would make all
+    monkeypatch.setattr("lmdbio.torch.processes.PATIENCE_SECONDS", 0.1)
+    words: dict[str, Any] = {"transform": number_and_worker, "worker_init_fn": late}
+    for bounds in ({"processes": 2}, {"processes": 2, "threads": 3}):
+        with Loader(folder, 4, **words, **bounds, **HOW) as loader:
+            workers = [int(one) for _ in range(2) for _, some in loader for one in some]
+        assert len(workers) == 2 * COUNT and set(workers) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"processes": 0}, {"threads": 2}, {"transform": None}, {"decode": len, "transform": None}],
+)
+def test_a_function_that_begins_no_process_is_refused(folder: Path, words: Any) -> None:
+    with pytest.raises(ValueError, match="worker_init_fn= begins worker processes"):
+        Loader(folder, 4, **{"transform": number, "worker_init_fn": failing, **words})
+
+
+def test_where_no_worker_can_begin_nobody_else_makes_the_batches(folder: Path) -> None:
+    with by_processes(folder, 4, transform=number, worker_init_fn=failing) as loader:
+        loader._batches_of._pool.refuse("there is no memory")  # type: ignore[union-attr]
+        with pytest.raises(Error, match="needs worker processes: there is no memory"):
+            list(loader)
 
 
 def test_a_job_that_only_a_thread_can_do_is_done_there(folder: Path) -> None:
