@@ -52,7 +52,7 @@ class Transform(click.ParamType[Any]):
             found = _imported(where)
             for part in name.split("."):
                 found = getattr(found, part)
-        except Exception as error:  # the user's own code runs here
+        except (Exception, SystemExit) as error:  # the user's own code runs here
             self.fail(f"{value}: {type(error).__name__}: {one_line(error)}", param, ctx)
         if not callable(found):
             self.fail(f"{value} is no function", param, ctx)
@@ -101,15 +101,18 @@ def transform_facts(
     """
     if not values:
         return TransformFacts(name)
+    where = ""
     try:
         for value in values:  # also warms it up
             transform(value)
-    except Exception as error:
-        return TransformFacts(name, error=f"{type(error).__name__}: {one_line(error)}")
-    timed, free = _Timed(transform, values), _Timed(sha256, [bytes(FREE_BYTES)])
-    if len(os.sched_getaffinity(0)) < 2:
-        return TransformFacts(name, timed.seconds)
-    pairs = [(timed.gain(), free.gain()) for _ in range(PAIRS)]
+        where = ", in a thread"
+        timed = _Timed(transform, values)
+        if len(os.sched_getaffinity(0)) < 2:
+            return TransformFacts(name, timed.seconds)
+        free = _Timed(sha256, [bytes(FREE_BYTES)])
+        pairs = [(timed.gain(), free.gain()) for _ in range(PAIRS)]
+    except (Exception, SystemExit) as error:
+        return TransformFacts(name, error=f"{type(error).__name__}: {one_line(error)}{where}")
     gain, free_gain = (median(some) for some in zip(*pairs, strict=True))
     return TransformFacts(name, timed.seconds, gain, free_gain)
 
@@ -147,14 +150,22 @@ class _Timed:
 def _seconds(
     function: Callable[[bytes], Any], values: list[bytes], calls: int, threads: int
 ) -> float:
-    """Return the time in which each of some threads calls a function so many times."""
+    """Return the time in which each of some threads calls a function so many times.
+
+    Raises:
+        BaseException: the function has raised it.
+    """
     begin = threading.Barrier(threads + 1)
+    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         some = list(islice(cycle(values[number:] + values[:number]), min(calls, len(values))))
         begin.wait()
-        for value in islice(cycle(some), calls):
-            function(value)
+        try:
+            for value in islice(cycle(some), calls):
+                function(value)
+        except BaseException as error:
+            failures.append(error)
 
     workers = [threading.Thread(target=work, args=(at,), daemon=True) for at in range(threads)]
     for worker in workers:
@@ -163,4 +174,7 @@ def _seconds(
     begun = perf_counter()
     for worker in workers:
         worker.join()
-    return perf_counter() - begun
+    seconds = perf_counter() - begun
+    if failures:
+        raise failures[0]
+    return seconds

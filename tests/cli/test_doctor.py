@@ -233,7 +233,7 @@ def test_the_example_with_jq_prints_the_command(data: Path) -> None:
 # --- a transform ---------------------------------------------------------------------------
 
 TRANSFORMS = """
-import dataclasses
+import dataclasses, threading
 
 @dataclasses.dataclass
 class Sample:
@@ -245,6 +245,18 @@ class Sample:
 
 def failing(value):
     raise KeyError(value[:1])
+
+def of_the_main_thread(value):
+    assert threading.current_thread() is threading.main_thread()
+
+def leaving_a_thread(value):
+    if threading.current_thread() is not threading.main_thread():
+        raise SystemExit(1)
+
+left = [66]
+def only_a_few_times(value):
+    left[0] -= 1
+    assert left[0] > 0
 
 number = 7
 if __name__ == "__main__":
@@ -282,6 +294,22 @@ def test_a_transform_may_be_a_modules(
 def test_a_transform_that_raises_is_a_problem(data: Path, transforms: Path) -> None:
     found = answer("doctor", data, "--transform", f"{transforms}:failing")["findings"]
     assert found[0]["topic"] == "transform" and "raised KeyError" in found[0]["text"]
+
+
+@pytest.mark.parametrize("name", ["of_the_main_thread", "leaving_a_thread", "only_a_few_times"])
+def test_a_transform_that_fails_in_a_thread_is_a_problem(
+    data: Path, transforms: Path, name: str
+) -> None:
+    found = answer("doctor", data, "--transform", f"{transforms}:{name}")["findings"]
+    assert found[0]["topic"] == "transform" and ", in a thread." in found[0]["text"]
+
+
+def test_a_file_that_leaves_when_it_is_imported_is_a_wrong_use(
+    data: Path, transforms: Path
+) -> None:
+    transforms.write_text("raise SystemExit(5)")
+    done = call("doctor", data, "--transform", f"{transforms}:f")
+    assert done.exit_code == 2 and "SystemExit" in done.stderr
 
 
 def test_a_transform_of_an_empty_file_cannot_be_tried(transforms: Path, tmp_path: Path) -> None:
