@@ -46,6 +46,8 @@ PAGE_BYTES = _core.CHECKED_PAGE_BYTES
 GAP_BYTES_MAX = 4 << 10
 #: Requests in flight.
 DEPTH = 32
+#: Bound of the doublings of the time until a disk is asked again, which has a bound of its own.
+PATIENCE_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,7 @@ class DiskTier:
         with self._lock:
             was_away, now_s = self.is_away, monotonic()
             if not was_away and self._stuck_s > 0:
-                self._patience *= 2
+                self._patience = min(2 * self._patience, PATIENCE_MAX)
             self._stuck_s = now_s
         if not was_away:
             tell(f"{self.path}: does not answer; the data file serves meanwhile", WARNING)
@@ -337,6 +339,7 @@ class DiskTier:
             extents: places of the rows, as they were planned.
             reads: reads of these rows, which have arrived.
         """
+        self._patience = 1  # it answers again
         if reads.is_direct:
             self._direct_path.record(reads.plan.totals.buffer_bytes, reads.ticket.times)
         wrong, found, pages = _core.compare_sums(
@@ -413,9 +416,9 @@ class DiskTier:
         if self.is_full:
             return False
         self.moved_s = monotonic()
-        sums = _core.sum_pages(self._seed, address, page, count)
-        view = memoryview(_core.lend(address, count * PAGE_BYTES, memory)).cast("B")
         try:
+            sums = _core.sum_pages(self._seed, address, page, count)
+            view = memoryview(_core.lend(address, count * PAGE_BYTES, memory)).cast("B")
             self._file.write(view, page, sums)
         except BaseException as error:
             self._fill_up(error)
@@ -429,7 +432,7 @@ class DiskTier:
 
         May be called twice.
         """
-        is_stuck = self.is_stuck and not self.is_over
+        is_stuck = self.is_stuck  # also where a read has failed meanwhile
         self.is_over = self.is_full = True
         writer, self._writer = self._writer, None
         if writer is not None:

@@ -72,9 +72,11 @@ class Stage:
         return head if head + size <= tail else None
 
     def give_back(self, region: Region) -> None:
-        """Give the oldest region back."""
+        """Give the oldest region back, or the newest."""
         if self._regions and self._regions[0] is region:
             self._regions.popleft()
+        elif self._regions and self._regions[-1] is region:
+            self._regions.pop()
 
     def leave(self) -> None:
         """Take other memory from now on: something may still be written to this one."""

@@ -78,8 +78,10 @@ class StagedRows:
             raise MemoryError(f"{self._disk.path}: rows need more memory than was to be there")
         try:
             self._reads = self._disk.read(plan, region.address, region.memory)
-        except (OSError, Error) as error:
+        except BaseException as error:
             self._stage.give_back(region)
+            if not isinstance(error, OSError | Error):
+                raise
             self._give_up(error)
             return
         self._region = region

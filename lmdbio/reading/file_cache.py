@@ -263,6 +263,7 @@ class FileCache:
     Attributes:
         place: destination of the stream.
         size: bytes of the file that are in use.
+        deferred: bytes of credit of a stream that begins once a first batch is there.
         has_come: whether a stream has brought it to the page cache.
     """
 
@@ -289,8 +290,8 @@ class FileCache:
         self._is_expected = False
         #: Batches that need not wait for the stream.
         self._passes, self._guard = 0, threading.Lock()
-        #: Credit of a stream that begins once the first of them is there.
-        self._deferred = 0
+        self.deferred = 0
+        self._counted = _core.EngineCounts()  # of streams before this one
         if engine.kind == "mmap" and size and self._is_cached():
             self._adopt(*engine.span())
         fork.register(self)
@@ -350,6 +351,7 @@ class FileCache:
             if place == "memory":
                 return
             self._stop()
+            self._counted += self._stream.counts()
             self.place, self._left, self._begun = place, self.size, None
             if place == "page cache":
                 self._stream = _ToPageCache(self._given, self.size)
@@ -385,12 +387,12 @@ class FileCache:
             if self.place != "page cache" or self.size <= SMALL_BYTES:
                 self._go_on(self.size)
             else:
-                self._passes, self._deferred = PASSES, self.size
+                self._passes, self.deferred = PASSES, self.size
 
     def begin_deferred(self) -> None:
         """Begin the stream that was expected, now that a batch is there, which it had delayed."""
         with self._guard:
-            credit, self._deferred = self._deferred, 0
+            credit, self.deferred = self.deferred, 0
             if credit and self.size <= AWAITED_BYTES:
                 self._passes = 0  # the others find all of it there soon
         if credit:
@@ -465,7 +467,7 @@ class FileCache:
 
     def counts(self) -> _core.EngineCounts:
         """Return the requests and bytes of the stream; also after ``close``."""
-        return self._stream.counts()
+        return self._counted + self._stream.counts()
 
     def close(self) -> None:
         """Stop the stream. Records that were lent stay. May be called twice."""

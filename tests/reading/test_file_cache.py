@@ -267,8 +267,9 @@ def test_a_stream_to_memory_that_is_under_way_ends_where_others_read_alike(path,
         records.expect(COUNT)
         kept = records.read(order[:9])
         assert cache.place == "memory" and not cache.complete()
+        before = cache.counts()
         records.expect(COUNT, 20)
-        assert cache.place == "nowhere"
+        assert cache.place == "nowhere" and cache.counts() == before
         for batch in records.batches(order, 64):
             check(batch, batch.indices)
         check(kept, order[:9])

@@ -639,6 +639,32 @@ def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
     monkeypatch.undo()
 
 
+@pytest.mark.usefixtures("little_patience")
+def test_closing_waits_for_no_write_of_a_disk_whose_reads_have_failed_as_well(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, answers, left = os.pwrite, threading.Event(), [8]
+
+    def hangs(fd: int, data: Any, offset: int) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            answers.wait(60)
+        return write(fd, data, offset)
+
+    records, kept = opened(path, folder, 0)
+    monkeypatch.setattr(os, "pwrite", hangs)
+    begun = time.monotonic()
+    try:
+        with records:
+            read(records, EVERY)
+            assert kept.disk is not None and kept.disk.tier.is_stuck
+            kept.disk.tier.note_failure(OSError(errno.EIO, "the disk is on fire"))
+        assert time.monotonic() - begun < 20
+    finally:
+        answers.set()
+    wait_for(lambda: not find(folder)[0].is_open)
+
+
 class HangingTicket:
     """Reads that a disk never answers."""
 
