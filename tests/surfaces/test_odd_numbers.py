@@ -100,8 +100,12 @@ UNBOUNDED = {("gallery", "seed")}
 
 def options(command: click.Command, names: tuple[str, ...] = ()) -> Iterator[Any]:
     """All options that take a number: the names of the command, and the option."""
-    for one in getattr(command, "commands", {}).values():
-        yield from options(one, (*names, one.name))
+    if isinstance(command, click.Group):  # which loads a command when it is asked for it
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            one = command.get_command(context, name)
+            assert one is not None
+            yield from options(one, (*names, name))
     for option in command.params:
         is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
         if is_number and (*names, option.name) not in UNBOUNDED:
