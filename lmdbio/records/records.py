@@ -78,8 +78,9 @@ class Records(Shown, Samples[bytes, Batch]):
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
         memory_bytes_max: number of bytes that this object may take in this process (an integer, or
-            text such as "2G"). Pages of the file that it maps, and copies records from, count as
-            well; batches come on top. None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of
+            text such as "2G"), with those of other processes that read alike (``expect``). Pages
+            of the file that it maps, and copies records from, count as well; batches come on top.
+            None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of
             2.5 GB and a quarter of the memory available to the process.
         subdir: whether the path is a folder, as in ``lmdb.open``; None takes either.
 
