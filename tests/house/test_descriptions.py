@@ -15,7 +15,7 @@ import pytest
 from tests.support import ROOT
 
 SECTION = re.compile(r"(?:Args|Attributes):$")
-ENTRY = re.compile(r"    (?P<names>[\w*, ]+): (?P<text>.*)$")
+ENTRY = re.compile(r"    (?P<names>[\w*][\w*, ]*): (?P<text>.*)$")
 HEADLESS = re.compile(
     r"(?:of|in|on|at|by|for|from|to|with|without|between|before|after|as|that|which|who|whose"
     r"|where|when|behind|beside|up to|within|into|under|over|through|until|while|how|why|what)\b",
