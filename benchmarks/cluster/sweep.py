@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.planning.policy import READERS, Policy
+from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.policy import READERS, Policy
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 KIB, MIB = 2**10, 2**20

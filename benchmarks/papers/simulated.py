@@ -19,9 +19,9 @@ from benchmarks.papers.claims import PAPERS, Result, read_claims
 from benchmarks.report import Table, Verdict, judged
 from lmdbio import _core, simulate
 from lmdbio.bench.findings import figure
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 

@@ -19,7 +19,7 @@ from lmdbio.cli.output import (
     wide_console,
 )
 from lmdbio.cli.plan import RECORDS
-from lmdbio.planning.forecast import BATCH_MAX
+from lmdbio.placement.forecast import BATCH_MAX
 
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

@@ -30,8 +30,8 @@ from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle

@@ -12,10 +12,10 @@ from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
 from lmdbio.cli.plan_order import chance_facts
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Forecast, Job, Outlook
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Forecast, Job, Outlook
+from lmdbio.placement.supply import ROW_SOURCES
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.prediction.rates import cache_here, is_measured
 from lmdbio.prediction.reader import Located, Prediction, predict_job
 

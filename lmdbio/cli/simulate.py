@@ -30,8 +30,8 @@ from lmdbio.cli.simulate_reader import (
     reader_options,
     simulate_readers,
 )
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import RANKS_MAX
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import RANKS_MAX
 from lmdbio.simulate import SOURCES
 
 

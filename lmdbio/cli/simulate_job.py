@@ -13,7 +13,7 @@ import numpy as np
 
 from lmdbio import simulate as model
 from lmdbio.cli.plan import open_source
-from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
+from lmdbio.placement.cache import PLACEMENTS, WARM, Cache
 from lmdbio.prediction.rates import with_file_system, with_network, with_tiers
 
 if sys.version_info >= (3, 11):

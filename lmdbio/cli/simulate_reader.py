@@ -17,8 +17,8 @@ from lmdbio.cli.plan import open_source
 from lmdbio.cli.plan_order import Order, ShuffleName
 from lmdbio.cli.simulate_job import MIB, changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_output import Run, Settings, combinations
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, Job
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.prediction.reader import Located
 from lmdbio.simulate import ROW_SOURCES

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.split import split_share
+from lmdbio.planning.parts import split_share
 
 __all__ = ["Round", "RoundSequence", "Rounds"]
 

@@ -28,6 +28,7 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,13 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places, merged
-from lmdbio.planning.split import split_share
+from lmdbio.planning.parts import split_share
 
 if TYPE_CHECKING:
     from lmdbio.planning.dealt import Deals, Dealt, Holder
 
-__all__ = ["ASSIGNMENTS", "Run", "Schedule"]
+__all__ = ["ASSIGNMENTS", "Places", "Run", "Schedule", "merged"]
 
 #: Those that need no holder.
 ASSIGNMENTS = ("strided", "blocked")
@@ -51,6 +51,40 @@ U64 = npt.NDArray[np.uint64]
 
 #: Places of shuffled records are int64, and go on from here.
 START_MAX = 2**62
+
+
+class Places(NamedTuple):
+    """Runs of places that begin anew ``repeats`` times, ``step`` places apart.
+
+    Attributes:
+        first: place from which the first time's runs count.
+        step: places, between two times.
+        repeats: times.
+        runs: places of one time.
+    """
+
+    first: int
+    step: int
+    repeats: int
+    runs: tuple[range, ...]
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Return all of them: int64, shape (n,), in their order."""
+        runs = [np.arange(run.start, run.stop) for run in self.runs]
+        once = np.concatenate([np.empty(0, np.int64), *runs])
+        times = self.first + np.arange(self.repeats)[:, np.newaxis] * self.step
+        return np.asarray((times + once).ravel(), np.int64)
+
+
+def merged(ranges: Iterable[range]) -> tuple[range, ...]:
+    """Return the ranges, in their order, as few as they can be."""
+    runs: list[range] = []
+    for one in ranges:
+        if runs and runs[-1].stop == one.start:
+            runs[-1] = range(runs[-1].start, one.stop)
+        elif one:
+            runs.append(one)
+    return tuple(runs)
 
 
 class Run(NamedTuple):

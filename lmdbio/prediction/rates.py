@@ -19,7 +19,7 @@ from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Stored
 from lmdbio.machine.measured import file_system_rate, network_rate, request_seconds, tier_rate
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.environment import Environment, Tier
 from lmdbio.reader.block_size import MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
 

@@ -13,9 +13,9 @@ from lmdbio._core import Engine, Extents
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.prediction.rates import (

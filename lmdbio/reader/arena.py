@@ -24,10 +24,10 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import Source, StageCounter, Stats
-from lmdbio.planning.keepers import room_of
-from lmdbio.planning.kept_sources import KeptSources
+from lmdbio.placement.keepers import room_of
+from lmdbio.placement.kept_sources import KeptSources
+from lmdbio.placement.sources import RoundUses
 from lmdbio.planning.reads import PlanOptions, spread
-from lmdbio.planning.sources import RoundUses
 from lmdbio.reader.fetching import Fetch
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings

@@ -17,14 +17,14 @@ from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, order_hint
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.planning.homes import Homes, Room
+    from lmdbio.placement.homes import Homes, Room
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
 
@@ -211,7 +211,7 @@ def _store(
     Raises:
         MemoryError, OSError: it cannot be had.
     """
-    from lmdbio.planning.homes import HomeSources
+    from lmdbio.placement.homes import HomeSources
     from lmdbio.reader.home_store import HomeStore
 
     sources = HomeSources(schedule, _homes(source, schedule.count, offers))
@@ -310,7 +310,7 @@ def _room(
     Raises:
         MemoryError: it has not the memory that was asked for.
     """
-    from lmdbio.planning.homes import Room
+    from lmdbio.placement.homes import Room
 
     disk = _disk_room(cache, source, roots_here)
     if not isinstance(cache, Cache):
@@ -333,7 +333,7 @@ def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -
 
 def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     """Return the homes of all records; the same on all roots."""
-    from lmdbio.planning.homes import Grains, Homes, grain_bytes, order_by_left
+    from lmdbio.placement.homes import Grains, Homes, grain_bytes, order_by_left
 
     index = source.index
     assert not isinstance(index, CursorWalk)  # refused with the arguments

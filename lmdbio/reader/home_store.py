@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache import CacheFile, GrainPages
-from lmdbio.planning.homes import HomeSources, Room, Tiers
+from lmdbio.placement.homes import HomeSources, Room, Tiers
 
 __all__ = ["HomeStore"]
 

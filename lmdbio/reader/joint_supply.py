@@ -28,10 +28,10 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
+from lmdbio.placement.sources import Sources, row_epochs
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import Sources, row_epochs
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
@@ -44,9 +44,9 @@ from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.planning.homes import HomeSources
-    from lmdbio.planning.kept_sources import KeptSources
-    from lmdbio.planning.mixed_sources import MixedSources
+    from lmdbio.placement.homes import HomeSources
+    from lmdbio.placement.kept_sources import KeptSources
+    from lmdbio.placement.mixed_sources import MixedSources
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
 
@@ -377,7 +377,7 @@ def _open_home(
     home = replace(store.sources, schedule=schedule)
     store = replace(store, sources=home)
     if buffers.count:
-        from lmdbio.planning.mixed_sources import MixedSources
+        from lmdbio.placement.mixed_sources import MixedSources
         from lmdbio.reader.mixed import MixedWindows
 
         mixed, size = MixedSources(home), options.request_bytes_max

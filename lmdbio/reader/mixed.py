@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.mixed_sources import MixedSources
-from lmdbio.planning.sources import RoundUses
+from lmdbio.placement.mixed_sources import MixedSources
+from lmdbio.placement.sources import RoundUses
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.filling import Filling
 from lmdbio.reader.flight import Awaited

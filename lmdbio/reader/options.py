@@ -12,7 +12,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import Check, Order, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import FIELDS, Overrides
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import ASSIGNMENTS
@@ -303,7 +303,7 @@ def _refuse_placement(
             "roots from time to time, or several"
         )
     if cache.placement == "frequency" and epochs is None and iterations is None:
-        from lmdbio.planning.keepers import refuse_counting  # others begin sooner without it
+        from lmdbio.placement.keepers import refuse_counting  # others begin sooner without it
 
         refuse_counting(1, 1, None)
     if cache.placement == "mixed":

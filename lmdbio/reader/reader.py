@@ -31,7 +31,7 @@ from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.keepers import refuse_counting, room_of
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.keepers import refuse_counting, room_of
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.caching import Caching, Measured, refuse_memory
 from lmdbio.reader.record_store import RecordStore, record_lengths

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import StageCounter
-from lmdbio.planning.keepers import keep, room_of
-from lmdbio.planning.kept_sources import KeptSources
+from lmdbio.placement.keepers import keep, room_of
+from lmdbio.placement.kept_sources import KeptSources
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.arena import Arena

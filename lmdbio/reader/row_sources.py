@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing, copied_window_bytes
 from lmdbio.reader.caching import Caching, Measured, Wish, agree_cache

@@ -16,8 +16,8 @@
     card     the card of Records
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
-``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``placement``, ``planning``,
+``provenance``, ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
 """
 
 import lmdbio.records.columns  # noqa: F401  (whoever opens ``Records`` may find such samples)

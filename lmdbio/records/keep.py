@@ -9,7 +9,7 @@ from lmdbio import _core
 from lmdbio.cache import CacheFile
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
-from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.placement.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records

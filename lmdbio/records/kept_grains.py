@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache import CacheFile
-from lmdbio.planning.homes import Homes, Room
+from lmdbio.placement.homes import Homes, Room
 from lmdbio.reading.blocks import Blocks
 from lmdbio.records.kept_disk import DiskRows, KeptDisk
 from lmdbio.records.kept_loads import GrainLoads

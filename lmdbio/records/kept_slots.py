@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.homes import Homes, Room, Tiers
+from lmdbio.placement.homes import Homes, Room, Tiers
 from lmdbio.planning.reads import PAGE_BYTES
 
 __all__ = ["ABSENT", "LOST", "PRESENT", "KeptSlots"]

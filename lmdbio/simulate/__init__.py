@@ -1,7 +1,7 @@
 """simulate: how long a job would take, and where its records would come from, by models. Pure.
 
-Knows no file, clock, MPI or chance: the same values in, the same figures out. Uses ``planning``
-and the pure calls of ``_core``.
+Knows no file, clock, MPI or chance: the same values in, the same figures out. Uses ``placement``,
+``planning`` and the pure calls of ``_core``.
 
     loading     closed forms of an epoch's reading
     scenario    what is simulated: a cluster, a data set, a training
@@ -31,10 +31,10 @@ and the pure calls of ``_core``.
 from __future__ import annotations
 
 from lmdbio._core import SOURCES
+from lmdbio.placement.policy import POLICIES, Policy
+from lmdbio.placement.supply import ROW_SOURCES
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.policy import POLICIES, Policy
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
 from lmdbio.simulate.loading import (
     Loading,

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import placement
+from lmdbio.placement import papers
+from lmdbio.placement.papers import Holdings
+from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Curve, Environment
-from lmdbio.planning.placement import Holdings
-from lmdbio.planning.policy import Policy
 from lmdbio.simulate.scenario import Scenario, Semantics
 
 __all__ = ["capacities_of", "cluster_of", "holdings_of", "rooms", "traffic_of"]
@@ -48,12 +48,12 @@ def holdings_of(scenario: Scenario, policy: Policy, capacities: list[float]) -> 
     """Return which node holds which records, in which tier."""
     nodes, sizes = scenario.environment.nodes, scenario.sizes
     if policy.placement == "home":
-        return placement.home(sizes, nodes, capacities)
+        return papers.home(sizes, nodes, capacities)
     if policy.placement == "first":
         uses = scenario.access.shape[1] // scenario.training.epochs
-        return placement.first(scenario.access[:, :uses], sizes, capacities)
+        return papers.first(scenario.access[:, :uses], sizes, capacities)
     if policy.placement == "frequency":
-        return placement.frequency(scenario.access, sizes, capacities)
+        return papers.frequency(scenario.access, sizes, capacities)
     return [[] for _ in range(nodes)]
 
 
@@ -101,7 +101,7 @@ def traffic_of(
         "file_system": _table([environment.file_system], nodes)[0],
         "reads": _table(reads, columns),
         "writes": _table(writes, columns),
-        "capacities": np.array(capacities) * (1 + placement.ROUNDING),
+        "capacities": np.array(capacities) * (1 + papers.ROUNDING),
     }
     shares = {"network": environment.network, "file_network": environment.file_network}
     return {**_numbers(scenario), "may": flags}, arrays, shares
@@ -133,7 +133,7 @@ def _numbers(scenario: Scenario) -> Numbers:
         "epoch_iterations": scenario.epoch_iterations,
         "compute": environment.compute,
         "prepare": environment.staging_rate,
-        "capacity": environment.staging.capacity * (1 + placement.ROUNDING),
+        "capacity": environment.staging.capacity * (1 + papers.ROUNDING),
         "threads": environment.staging.threads,
     }
 

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.papers import Holdings
+from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Environment
-from lmdbio.planning.placement import Holdings
-from lmdbio.planning.policy import Policy
 from lmdbio.simulate.cluster import capacities_of, cluster_of, holdings_of, rooms, traffic_of
 from lmdbio.simulate.scenario import AUTHORS, Scenario, Semantics
 

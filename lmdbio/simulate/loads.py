@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.forecast import Forecast, Job, Outlook
-from lmdbio.planning.supply import FILE, ROW_SOURCES, Rows
+from lmdbio.placement.forecast import Forecast, Job, Outlook
+from lmdbio.placement.supply import FILE, ROW_SOURCES, Rows
 
 __all__ = ["Loads", "loads_of"]
 

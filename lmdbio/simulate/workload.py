@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.mode import AUTO, Mode
+from lmdbio.planning.parts import split_share
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS, Schedule
-from lmdbio.planning.split import split_share
 
 __all__ = ["WORKLOADS", "RecordOffsets", "Workload"]
 

@@ -20,7 +20,7 @@ from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
 from lmdbio.records.keep import even_homes, is_far, keep
 from lmdbio.records.kept_grains import KeptGrains

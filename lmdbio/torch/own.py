@@ -12,7 +12,7 @@ from typing import Any
 
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.torch.collate import Collate
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.keeping import keep_part

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lmdbio import cli
 from lmdbio.machine import calibration, storage
-from lmdbio.planning.policy import READERS
+from lmdbio.placement.policy import READERS
 from lmdbio.simulate import POLICIES
 from tests.cli.simulating import call, told
 from tests.support import databases

@@ -14,10 +14,10 @@ import numpy as np
 from data import MIXED, mixed_value
 from mpi4py import MPI
 
+from lmdbio.placement.sources import Sources
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.sources import Sources
 from lmdbio.reader import block_size, phases
 from lmdbio.reader.reader import Reader
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning import homes
+from lmdbio.placement import homes
+from lmdbio.placement.sources import records_at, row_epochs
 from lmdbio.planning.order import Steps
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import records_at, row_epochs
+from lmdbio.planning.schedule import Places, Schedule
 from lmdbio.planning.stepped import SteppedEpochs
 
 EPOCHS = 3

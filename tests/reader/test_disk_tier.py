@@ -24,7 +24,7 @@ from lmdbio import Cache, Mode
 from lmdbio.cache import CacheFile, DiskTier, clear, disk_tier, find, verify
 from lmdbio.cache.disk_tier import DiskLimits
 from lmdbio.cache.layout import HEADER_BYTES
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.reader import filling
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT

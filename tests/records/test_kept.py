@@ -25,7 +25,7 @@ from hypothesis import given, settings, strategies as st
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.records import kept_loads
 from lmdbio.records.keep import even_homes, keep
 from lmdbio.records.kept_grains import KeptGrains

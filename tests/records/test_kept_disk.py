@@ -32,7 +32,7 @@ from lmdbio.cache import claim, disk_tier, find, state_of, verify
 from lmdbio.cache.disk_tier import DiskLimits
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.records import kept_loads
 from lmdbio.records.keep import even_homes, keep
 from lmdbio.records.kept_grains import KeptGrains

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places
 from lmdbio.planning.rounds import Round, RoundSequence
-from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = [
     "BlockSources",

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.sources import seats
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import seats
 
 __all__ = [
     "DISK",

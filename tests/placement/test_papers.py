@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from lmdbio.placement.homes import bounds
+from lmdbio.placement.papers import frequency, home
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.placement import bounds, frequency, home
 
 
 def uses(count: int, epochs: int) -> list[int]:

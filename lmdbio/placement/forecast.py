@@ -20,18 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.planning.dealt import home_holder
-from lmdbio.planning.homes import Grains, Homes, Room, Tiers, grain_bytes
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.placement import NOBODY
-from lmdbio.planning.reads import PlanOptions, plan_reads
-from lmdbio.planning.record_counts import EpochCounts, RecordCounts
-from lmdbio.planning.rounds import Rounds
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.split import split_share
-from lmdbio.planning.supply import (
+from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.homes import Grains, Homes, Room, Tiers, grain_bytes
+from lmdbio.placement.record_counts import EpochCounts, RecordCounts
+from lmdbio.placement.supply import (
     FILE,
     PEER,
     ROW_SOURCES,
@@ -42,6 +34,14 @@ from lmdbio.planning.supply import (
     supply,
     users,
 )
+from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.dealt import home_holder
+from lmdbio.planning.order import Epoch, Epochs
+from lmdbio.planning.parts import split_share
+from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.rounds import Rounds
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 __all__ = ["BATCH_MAX", "EPOCHS_MAX", "RANKS_MAX", "Forecast", "Job", "Outlook"]
 

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.homes import HomeSources
+from lmdbio.placement.sources import BlockSources, RoundUses, seats
 from lmdbio.planning import mixing
-from lmdbio.planning.homes import HomeSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.rounds import Round, RoundSequence
-from lmdbio.planning.sources import BlockSources, RoundUses, seats
 
 __all__ = ["MixedRounds", "MixedSources"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio.planning.keepers import STEPS_MAX, Keepers, keep, refuse_counting, room_of
-from lmdbio.planning.kept_sources import KeptSources
+from lmdbio.placement.keepers import STEPS_MAX, Keepers, keep, refuse_counting, room_of
+from lmdbio.placement.kept_sources import KeptSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle

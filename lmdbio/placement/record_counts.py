@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.keepers import Keepers, keep, refuse_counting, room_of
+from lmdbio.placement.keepers import Keepers, keep, refuse_counting, room_of
+from lmdbio.placement.supply import FILE, OWN, PEER, ROW_SOURCES, Supplied, users
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.supply import FILE, OWN, PEER, ROW_SOURCES, Supplied, users
 
 __all__ = ["EpochCounts", "RecordCounts"]
 

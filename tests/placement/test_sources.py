@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from lmdbio.placement.sources import Sources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.sources import Sources
 
 SHUFFLES = st.one_of(
     st.integers(2, 40).map(Shuffle.groups),

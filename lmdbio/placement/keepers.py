@@ -30,10 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.sources import records_at, seats
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import records_at, seats
+from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = ["STEPS_MAX", "Keepers", "Kept", "keep", "refuse_counting", "room_of"]
 

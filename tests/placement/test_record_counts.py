@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio import _core
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job, Outlook
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from tests.planning.test_keepers import kept_by_hand, uses_of
+from tests.placement.test_keepers import kept_by_hand, uses_of
 
 EPOCHS, PAGE = 4, 4096
 OPTIONS = PlanOptions(0, 64 << 10)

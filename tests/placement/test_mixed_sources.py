@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
-from lmdbio.planning.homes import Grains, Homes, HomeSources
-from lmdbio.planning.mixed_sources import MixedRounds, MixedSources
+from lmdbio.placement.homes import Grains, Homes, HomeSources
+from lmdbio.placement.mixed_sources import MixedRounds, MixedSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle

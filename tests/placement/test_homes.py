@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
-from lmdbio.planning.dealt import home_holder
-from lmdbio.planning.homes import (
+from lmdbio.placement.homes import (
     GRAIN_BYTES_MAX,
     Grains,
     Homes,
@@ -18,10 +17,11 @@ from lmdbio.planning.homes import (
     grain_bytes,
     order_by_left,
 )
+from lmdbio.placement.sources import row_epochs
+from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.sources import row_epochs
 
 GRAIN = 1 << 16
 PLENTY = 1 << 40

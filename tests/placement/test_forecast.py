@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio import _core
-from lmdbio.planning.balance import deal
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.placement import NOBODY
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job, Outlook
+from lmdbio.placement.supply import ROW_SOURCES
+from lmdbio.planning.balance import NOBODY, deal
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.supply import ROW_SOURCES
 
 #: Records and bytes by source, bytes that are sent.
 Counted = tuple[tuple[int, ...], tuple[int, ...], int]

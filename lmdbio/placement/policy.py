@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.shuffle import Shuffle
 
 __all__ = ["POLICIES", "READERS", "Policy", "Words"]

@@ -21,11 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.sources import BlockSources, RoundUses, records_at, seats
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.placement import bounds
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import BlockSources, RoundUses, records_at, seats
+from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = [
     "GRAIN_BYTES_MAX",
@@ -35,6 +33,7 @@ __all__ = [
     "Homes",
     "Room",
     "Tiers",
+    "bounds",
     "grain_bytes",
     "order_by_left",
 ]
@@ -255,6 +254,24 @@ class Homes:
     def held_bytes(self) -> int:
         """Bytes of the grains that have a home."""
         return int(self.ends[-1]) << self.grains.bits
+
+
+def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
+    """Return where the parts of a file end that nodes hold as they are, byte for byte.
+
+    Node n holds bytes [bounds[n], bounds[n + 1]): each as much as its tiers have room for, or
+    where all have more than enough, as large a share.
+
+    Args:
+        size: size of the file, bytes.
+        capacities: capacity of each node, all its tiers together, bytes.
+        alignment: bytes; all bounds but the file's end are multiples of it.
+    """
+    parts = -(-size // alignment)
+    rooms = np.cumsum([0, *(capacity // alignment for capacity in capacities)]).tolist()
+    # In whole units of the alignment, so that rounding exceeds no room.
+    held = [parts * end // rooms[-1] if rooms[-1] > parts else end for end in rooms]
+    return np.array([min(size, end * alignment) for end in held], np.int64)
 
 
 def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:

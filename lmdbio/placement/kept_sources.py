@@ -13,11 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.keepers import Keepers
-from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import (
+from lmdbio.placement.keepers import Keepers
+from lmdbio.placement.sources import (
     BlockSources,
     RoundUses,
     epochs_of_span,
@@ -26,6 +23,8 @@ from lmdbio.planning.sources import (
     row_epochs,
     seats,
 )
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = ["KeptSources"]
 
