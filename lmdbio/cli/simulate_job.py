@@ -13,7 +13,7 @@ import numpy as np
 
 from lmdbio import simulate as model
 from lmdbio.cli.plan import open_source
-from lmdbio.placement.cache import PLACEMENTS, WARM, Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.prediction.rates import with_file_system, with_network, with_tiers
 
 if sys.version_info >= (3, 11):
@@ -140,7 +140,7 @@ def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, 
         ValueError: the cache asks for a placement, which is a policy's.
         OSError: its folder cannot be looked at.
     """
-    if (cache.placement, cache.warm) != (PLACEMENTS[0], WARM[0]):
+    if cache != replace(cache, placement="home", warm="demand"):
         raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
     usual = scenario.environment.tiers
     environment, told = with_tiers(scenario.environment, cache, usual)

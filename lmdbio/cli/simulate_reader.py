@@ -189,7 +189,7 @@ def facts_of(job: Job) -> dict[str, Any]:
         "batch": job.batch,
         "epochs": job.epochs,
         "assignment": job.assignment,
-        "placement": job.placement,
+        "placement": str(job.placement),
         "memory": job.tiers.memory,
         "disk": job.tiers.disk,
     }

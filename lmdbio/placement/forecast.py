@@ -1,17 +1,22 @@
-"""forecast: what a job with caches reads from where, epoch by epoch, before it runs. Pure.
+"""forecast: what a job reads from where, epoch by epoch, before it runs. Pure.
 
-    extents, Job -> placement -> Forecast of each epoch: records, bytes, requests, messages
+    place --order--> record --placement--> root that has it
+      └──────── schedule ────────> root that uses it         same: own    other: peer    none: file
+    rows of an epoch -> Forecast: records, bytes, requests, messages
 
-Records, bytes and what roots send to each other are counted, one by one. Requests are planned for
-a part of the epoch, and the rest is taken to be like it; so are messages, one for each block and
+Records, bytes and what roots send to each other are counted, one by one. A record counts where its
+bytes come from in that epoch: what is read from the file for the first time, or for a round alone,
+comes from the file, though another root may have read it and sends it. Requests are planned for a
+part of the epoch, and the rest is taken to be like it; so are messages, one for each block and
 pair of roots.
 
-Source: DeepIO, locality-aware loading and the HDMLP thesis, for the placements (``cache``).
+Source: DeepIO, LBANN's data store, locality-aware loading and the HDMLP thesis, for the
+placements (``base``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -20,38 +25,81 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.placement.homes import Grains, Homes, Room, Tiers, grain_bytes
-from lmdbio.placement.record_counts import EpochCounts, RecordCounts
-from lmdbio.placement.supply import (
-    FILE,
-    PEER,
-    ROW_SOURCES,
-    Placed,
-    Rows,
-    Supplied,
-    sourced,
-    supply,
-    users,
-)
+from lmdbio.placement.base import NONE, SLICES, Placement
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.homes import Homes, Room, Tiers
+from lmdbio.placement.keepers import Keepers, room_of
+from lmdbio.placement.sources import seats
 from lmdbio.planning.balance import NOBODY
-from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.parts import split_share
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
-from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
-__all__ = ["BATCH_MAX", "EPOCHS_MAX", "RANKS_MAX", "Forecast", "Job", "Outlook"]
+__all__ = [
+    "BATCH_MAX",
+    "DISK",
+    "EPOCHS_MAX",
+    "FILE",
+    "OWN",
+    "PEER",
+    "RANKS_MAX",
+    "ROW_SOURCES",
+    "Forecast",
+    "Job",
+    "Outlook",
+    "Rows",
+    "Supplied",
+]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+#: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
+ROW_SOURCES = (*_core.SOURCES, "disk")
+OWN, PEER, FILE, DISK = range(len(ROW_SOURCES))
 #: Parts of an epoch whose reads are planned.
 SAMPLED = 16
+#: Places that are counted at a time.
+PART = 1 << 20
 #: The largest job that can be looked at ahead.
 RANKS_MAX, BATCH_MAX, EPOCHS_MAX = 1 << 20, 1 << 24, 100_000
+
+
+class Rows(NamedTuple):
+    """Some rows of an epoch, one after the other.
+
+    Attributes:
+        places: places in the epoch, ascending.
+        records: records at these places.
+        users: the root that uses each.
+        holders: the root that has each when it is used, ``NOBODY`` where none has.
+        sources: ``OWN``, ``PEER``, ``FILE`` or ``DISK``.
+    """
+
+    places: I64
+    records: I64
+    users: I64
+    holders: I64
+    sources: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """Records and bytes of an epoch.
+
+    Attributes:
+        records, bytes: records and bytes by source, in the order of ``ROW_SOURCES``.
+        sent_bytes: number of bytes that roots send to each other.
+    """
+
+    records: tuple[int, ...]
+    bytes: tuple[int, ...]
+    sent_bytes: int
+
+
 #: No record comes from anywhere.
 NOTHING = Supplied((0,) * len(ROW_SOURCES), (0,) * len(ROW_SOURCES), 0)
 
@@ -93,22 +141,14 @@ class Job:
         self._refuse_numbers()
         if not isinstance(self.shuffle, Shuffle | None):
             raise TypeError(f"shuffle must be a Shuffle, not {self.shuffle!r}")
-        cache = self.cache
-        if cache is not None and cache.disk is not None and cache.disk_bytes is None:
-            raise ValueError("Cache: disk_bytes must be known to look ahead")
-        if self.placement == "mixed" and not self._has_windows:
-            raise ValueError("placement=mixed needs an order by windows or groups")
-        is_warmed = cache is not None and cache.warm == "window"
-        if is_warmed and (self.shuffle is None or self.shuffle.streamed.has_windows):
-            raise ValueError("warm=window needs an order without windows: global, say")
-        if self.assignment not in ("strided", "local"):
-            raise ValueError(f"assignment must be strided or local, not {self.assignment!r}")
-        if self.assignment == "local" and cache is None:
+        Assignment.named(self.assignment, ("strided", "local"))
+        if self.cache is None and self.sharing.is_dealt:
             raise ValueError("assignment='local' needs a cache: ranks take what their root holds")
-        if self.assignment == "local" and self.placement != "home":
-            raise ValueError(
-                "assignment='local' needs placement=home: with others a record changes its root"
-            )
+        if self.cache is None:
+            return
+        if self.cache.disk is not None and self.cache.disk_bytes is None:
+            raise ValueError("Cache: disk_bytes must be known to look ahead")
+        self.cache.refuse(self.shuffle, self.sharing)
 
     def _refuse_numbers(self) -> None:
         for name in ("batch", "nodes", "ranks", "epochs"):
@@ -124,19 +164,20 @@ class Job:
             raise ValueError(f"a look ahead has 1 to {EPOCHS_MAX:,} epochs, not {self.epochs:,}")
 
     @property
-    def _has_windows(self) -> bool:
-        return self.shuffle is not None and self.shuffle.has_windows
+    def sharing(self) -> Assignment:
+        """The assignment, as a value that others ask."""
+        return Assignment(self.assignment)
 
     @property
-    def placement(self) -> str:
+    def placement(self) -> Placement:
         """The placement of the cache; without one "slices" or "none".
 
         Where an epoch comes in windows, each root reads a slice of each, and hands it on: rows
         count by the root that has read them, as a Reader counts them.
         """
         if self.cache is not None:
-            return self.cache.placement
-        return "slices" if self._has_windows else "none"
+            return self.cache.rule
+        return SLICES if self.shuffle is not None and self.shuffle.has_windows else NONE
 
     @property
     def tiers(self) -> Room:
@@ -193,7 +234,7 @@ class Reads(NamedTuple):
 
 
 class Outlook:
-    """The placement of a job's caches over the records of a file.
+    """The placement of a job over the records of a file.
 
     Args:
         extents: extents of all records, at least 1.
@@ -206,112 +247,105 @@ class Outlook:
         self, extents: _core.Extents, job: Job, options: PlanOptions, alignment: int
     ) -> None:
         self._extents, self._job, self._options = extents, job, options
-        self._alignment = alignment
-        self._offsets = extents["offset"].astype(np.int64)
+        self._alignment, self._placement = alignment, job.placement
+        self._preloads = job.cache is not None and job.cache.warming.is_before
         self._lengths = extents["length"].astype(np.int64)
-        self.file_bytes = int((self._offsets + self._lengths).max())
+        self.file_bytes = int((extents["offset"].astype(np.int64) + self._lengths).max())
 
     @cached_property
-    def _schedule(self) -> Schedule:
+    def schedule(self) -> Schedule:
         """Says who uses which place, over all epochs."""
-        strided = self._job.schedule(len(self._lengths))
-        if self._job.assignment != "local":
-            return strided
-        epochs = None if self.shuffle is None else self._epochs
-        holder = home_holder(self.homes.records)
-        return replace(strided, assignment="local", epochs=epochs, holder=holder)
+        job, count = self._job, len(self._lengths)
+        orders = None if self.shuffle is None else self._epochs
+        made = replace(job.schedule(count), epochs=orders)
+        if self._placement.needs_end:
+            made = replace(made, length=job.epochs * count)
+        if not job.sharing.is_dealt:
+            return made
+        return replace(made, assignment=job.sharing, holder=self.homes.owner_of)
 
     @cached_property
     def homes(self) -> Homes:
         """The parts of the file that roots hold all the time."""
-        extents = self._extents
-        share = self.file_bytes // self._job.nodes
-        size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
-        grains = Grains.of([extents], self.file_bytes, size)
-        room = self._job.tiers.total(grains) if self._job.placement in ("home", "mixed") else 0
-        return Homes.of(
-            grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
+        extents, rooms = self._extents, [self._job.tiers] * self._job.nodes
+        return self._placement.homes(
+            lambda first, end: extents[first:end],
+            len(extents),
+            rooms,
+            self._options.request_bytes_max,
         )
+
+    @cached_property
+    def _keepers(self) -> Keepers:
+        """The roots that keep each record, where these are kept one by one."""
+        nodes, schedule = self._job.nodes, self.schedule
+        self._placement.refuse_size(schedule.count, nodes, schedule.end)
+        sizes, rooms = room_of(self._extents["length"]), [self._job.tiers.memory] * nodes
+        return self._placement.keepers(schedule, sizes, rooms, is_warm=self._preloads)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the file that roots hold all the time, once they are warm."""
-        if self._job.placement in RECORD_PLACEMENTS:
-            return self._record_counts.held_bytes
+        if self._placement.keep is not None:
+            return int(self._lengths[self._keepers.are_kept].sum())
         return min(self.homes.held_bytes, self.file_bytes)
-
-    @cached_property
-    def _epoch_counts(self) -> list[EpochCounts]:
-        return list(self._record_counts.epochs())
-
-    @cached_property
-    def _record_counts(self) -> RecordCounts:
-        job, count = self._job, len(self._lengths)
-        assert job.cache is not None
-        length = job.epochs * count
-        order = None if self.shuffle is None else self._epochs
-        schedule = replace(job.schedule(count), epochs=order)
-        if job.placement == "frequency":  # of a job that has an end
-            schedule = replace(schedule, length=length)
-        lengths, memory = self._extents["length"], int(job.cache.memory)
-        is_warm = job.cache.warm == "preload"
-        return RecordCounts(job.placement, schedule, job.epochs, lengths, memory, is_warm=is_warm)
 
     @cached_property
     def shuffle(self) -> Shuffle | None:
         """The order of each epoch: with held records among the others where they are mixed."""
         given = self._job.shuffle
-        if self._job.placement != "mixed" or given is None:
-            return given
-        return Shuffle.mixed(self.homes.first_records, given.chunk, given.window)
+        return None if given is None else self._placement.order(given, self.homes.first_records)
 
     def epoch(self, number: int) -> Epoch:
         """Return the order of an epoch."""
-        count = len(self._offsets)
+        count = len(self._lengths)
         return Epoch(count, None, number) if self.shuffle is None else self._epochs.epoch(number)
 
     @cached_property
     def _epochs(self) -> Epochs:
         """The orders of all epochs; of a job that shuffles."""
         job = self._job
-        return Epochs(len(self._offsets), job.seed, self.shuffle or GLOBAL, job.first)
+        return Epochs(len(self._lengths), job.seed, self.shuffle or GLOBAL, job.first)
 
-    def epochs(self) -> Iterator[Forecast]:
-        """Return the forecast of each epoch, and of what is read before the first."""
-        if self._job.placement in RECORD_PLACEMENTS:
-            yield from self._by_record()
-            return
-        grains = Reads(int(self.homes.ends[-1]), self.held_bytes)
-        if self._preloads:
-            yield _forecast(None, NOTHING, grains, 0)
-        for number in range(self._job.epochs):
-            epoch = self.epoch(number)
-            found = supply(epoch, self._schedule, self._placed, self._lengths)
-            reads, messages = self._batches(epoch)
-            reads = reads.plus(self._streamed(epoch))
-            is_warm = self._is_warm(number)
-            yield _forecast(number, found, reads if is_warm else reads.plus(grains), messages)
+    def rounds(self, epoch: Epoch) -> Rounds | None:
+        """Return the rounds in which records stream; None: none do."""
+        if not self._placement.streams:
+            return None
+        others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
+        return Rounds(others, self._job.nodes) if others.count else None
 
-    @property
-    def _preloads(self) -> bool:
-        cache = self._job.cache
-        return cache is not None and cache.warm == "preload" and self.held_bytes > 0
+    # --- where records come from
 
-    def _is_warm(self, number: int) -> bool:
-        """Return whether roots hold all of their homes when an epoch begins."""
-        return number > 0 or self._preloads
+    def rows(self, number: int) -> Iterator[Rows]:
+        """Yield all rows of an epoch, and where each comes from, some at a time."""
+        epoch = self.epoch(number)
+        for begin in range(0, epoch.count, PART):
+            yield self._rows_at(epoch, np.arange(begin, min(begin + PART, epoch.count)))
 
-    def _brought(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
-        """Return the root that brings each record, and whether that is no read of the file."""
-        root, held = self.holder(epoch, records)
-        if self._job.placement == "slices":
-            return root, np.ones(len(root), np.bool_)
-        return root, held & self._is_warm(epoch.number)
+    def _rows_at(self, epoch: Epoch, places: I64) -> Rows:
+        """Return the rows at ascending places of an epoch."""
+        records = epoch.samples(places)
+        users = _users(self.schedule, epoch.number * epoch.count + places)
+        holders, is_read = self._holders(epoch, records, users)
+        own = np.full(len(records), OWN)
+        if self._on_disk is not None:
+            own[self._on_disk[records]] = DISK
+        sources = np.where(is_read, FILE, np.where(holders == users, own, PEER))
+        return Rows(places, records, users, holders, sources)
 
-    @property
-    def _placed(self) -> Placed:
-        """Say where records are."""
-        return Placed(self._brought, self._on_disk)
+    def _holders(self, epoch: Epoch, records: I64, users: I64) -> tuple[I64, Flags]:
+        """Return the root that has each record when it is used, and which count as read then."""
+        if self._placement.keep is not None:
+            holders = self._keepers.owner_of(records, epoch.number, users)
+            return holders, holders == NOBODY
+        holders = self.homes.owner_of(records)
+        is_read = (holders == NOBODY) | (epoch.number == 0 and not self._preloads)
+        streams = self.rounds(epoch)
+        if streams is not None:
+            rest = records >= epoch.shuffle.held
+            holders[rest] = streams.holder(records[rest] - epoch.shuffle.held)
+            is_read[rest] = not self._placement.hands_on
+        return holders, is_read
 
     @cached_property
     def _on_disk(self) -> Flags | None:
@@ -330,50 +364,44 @@ class Outlook:
                 found[own[_core.extents_beyond(extents, places, memory)]] = True
         return found
 
-    def rows(self, number: int) -> Iterator[Rows]:
-        """Yield all rows of an epoch, and where each comes from, some at a time."""
-        if self._job.placement not in RECORD_PLACEMENTS:
-            yield from sourced(self.epoch(number), self._schedule, self._placed)
-            return
-        one = self._epoch_counts[number]
-        holders = np.where(one.sources == PEER, one.roots, one.teams)
-        holders[one.sources == FILE] = NOBODY
-        yield Rows(np.arange(len(holders)), one.records, one.teams, holders, one.sources)
+    # --- what is read for it
 
-    def holder(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
-        """Return the root that has each record when it is used, and whether it always has."""
-        homes = self.homes.records[records]
-        root = np.where(homes == _core.NO_HOME, NOBODY, homes.astype(np.int64))
-        held = root != NOBODY
-        streams = self.rounds(epoch)
-        if streams is not None:
-            first = epoch.shuffle.held
-            rest = records >= first
-            root[rest], held[rest] = streams.holder(records[rest] - first), False
-        return root, held
+    def epochs(self) -> Iterator[Forecast]:
+        """Return the forecast of each epoch, and of what is read before the first."""
+        if self._preloads:
+            yield _forecast(None, NOTHING, self._fill(), 0)
+        for number in range(self._job.epochs):
+            epoch = self.epoch(number)
+            supplied = _supplied(self.rows(number), self._lengths)
+            reads, messages = self._batches(epoch)
+            reads = reads.plus(self._streamed(epoch))
+            if number == 0 and not self._preloads and self._placement.keeps_grains:
+                reads = reads.plus(self._fill())
+            yield _forecast(number, supplied, reads, messages)
 
-    def rounds(self, epoch: Epoch) -> Rounds | None:
-        """Return the rounds in which records stream; None: none do."""
-        if self._job.placement not in ("mixed", "slices"):
-            return None
-        others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
-        return Rounds(others, self._job.nodes) if others.count else None
+    def _fill(self) -> Reads:
+        """Return the reads by which roots get all that they keep, and nothing else."""
+        if self._placement.keep is None:
+            return Reads(int(self.homes.ends[-1]), self.held_bytes)
+        reads = Reads()
+        for root in range(self._job.nodes):
+            reads = reads.plus(self._reads(self._keepers.kept(root)))
+        return reads
 
     def _batches(self, epoch: Epoch) -> tuple[Reads, int]:
         """Return reads of what nobody has, and messages for what another root has."""
-        reads, messages, looked_at = Reads(), 0, 0
-        sample = _sample(max(1, epoch.count // self._job.batch))
-        for number in sample:
+        reads, messages, looked_at, nodes = Reads(), 0, 0, self._job.nodes
+        for number in _sample(max(1, epoch.count // self._job.batch)):
             begin = number * self._job.batch
             places = np.arange(begin, min(epoch.count, begin + self._job.batch))
             looked_at += len(places)
-            records = epoch.samples(places)
-            user = users(self._schedule, epoch.number * epoch.count + places)
-            root, _ = self.holder(epoch, records)
-            for node in np.unique(user[root == NOBODY]).tolist():
-                reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
-            sent = (root != NOBODY) & (root != user)
-            messages += len(np.unique(root[sent] * self._job.nodes + user[sent]))
+            rows = self._rows_at(epoch, places)
+            is_missing = rows.holders == NOBODY
+            for node in np.unique(rows.users[is_missing]).tolist():
+                own = rows.records[is_missing & (rows.users == node)]
+                reads = reads.plus(self._reads(own))
+            sent = ~is_missing & (rows.holders != rows.users)
+            messages += len(np.unique(rows.holders[sent] * nodes + rows.users[sent]))
         times = epoch.count / looked_at
         return reads.times(times), round(messages * times)
 
@@ -395,41 +423,27 @@ class Outlook:
         plan = plan_reads(self._extents[records], self._options, alignment=self._alignment)
         return Reads(plan.totals.requests, plan.totals.buffer_bytes)
 
-    def _by_record(self) -> Iterator[Forecast]:
-        """Each root keeps records one by one."""
-        kept = self._record_counts
-        is_warm = self._job.cache is not None and self._job.cache.warm == "preload"
-        if is_warm:
-            own = [kept.keepers.kept(root) for root in range(self._job.nodes)]
-            reads = Reads()
-            for records in own:
-                reads = reads.plus(self._reads(records))
-            yield _forecast(None, NOTHING, reads, 0)
-        for one in kept.epochs():
-            reads = self._missed(one.records, one.sources != FILE, one.teams)
-            yield _forecast(one.number, one.supplied, reads, self._sent(one))
 
-    def _sent(self, one: EpochCounts) -> int:
-        """Return the messages for what comes from another root, batch by batch."""
-        messages, looked_at = 0, 0
-        for number in _sample(max(1, len(one.records) // self._job.batch)):
-            part = slice(number * self._job.batch, (number + 1) * self._job.batch)
-            looked_at += len(one.records[part])
-            sent = one.sources[part] == PEER
-            pairs = one.roots[part][sent] * self._job.nodes + one.teams[part][sent]
-            messages += len(np.unique(pairs))
-        return round(messages * len(one.records) / looked_at)
+def _users(schedule: Schedule, places: I64) -> I64:
+    """Return the root (team) that uses each place of a sequence.
 
-    def _missed(self, records: I64, hits: Flags, user: I64) -> Reads:
-        """Return the reads of what roots do not find, batch by batch."""
-        reads, looked_at = Reads(), 0
-        for number in _sample(max(1, len(records) // self._job.batch)):
-            part = slice(number * self._job.batch, (number + 1) * self._job.batch)
-            looked_at += len(records[part])
-            for node in range(self._job.nodes):
-                missed = records[part][(user[part] == node) & ~hits[part]]
-                reads = reads.plus(self._reads(missed))
-        return reads.times(len(records) / looked_at)
+    Args:
+        schedule: strided or local, and begins with the sequence.
+        places: ascending.
+    """
+    if schedule.assignment.is_dealt:
+        return _takers(schedule, places)
+    return _core.find_teams(seats(schedule), places).astype(np.int64)
+
+
+def _takers(schedule: Schedule, places: I64) -> I64:
+    """Return the team that takes each place of a local schedule."""
+    if not len(places):
+        return np.empty(0, np.int64)
+    size = schedule.block_iterations * schedule.batch_size
+    blocks = range(int(places[0]) // size, int(places[-1]) // size + 1)
+    teams = np.concatenate([schedule.dealt(block).teams for block in blocks])
+    return teams[places - blocks.start * size].astype(np.int64)
 
 
 def _sample(count: int) -> list[int]:
@@ -439,3 +453,22 @@ def _sample(count: int) -> list[int]:
 
 def _forecast(epoch: int | None, supplied: Supplied, reads: Reads, messages: int) -> Forecast:
     return Forecast(epoch, supplied, round(reads.requests), round(reads.bytes), messages)
+
+
+def _supplied(rows: Iterable[Rows], lengths: I64) -> Supplied:
+    """Return what comes from each source.
+
+    Args:
+        rows: rows of an epoch, some at a time.
+        lengths: length of each record, bytes.
+    """
+    kinds, sent = len(ROW_SOURCES), 0
+    records, sizes = np.zeros(kinds, np.int64), np.zeros(kinds, np.int64)
+    for some in rows:
+        of_row = lengths[some.records]
+        for kind in range(kinds):
+            of_kind = some.sources == kind
+            records[kind] += np.count_nonzero(of_kind)
+            sizes[kind] += of_row[of_kind].sum()
+        sent += int(of_row[(some.holders >= 0) & (some.holders != some.users)].sum())
+    return Supplied(tuple(records.tolist()), tuple(sizes.tolist()), sent)

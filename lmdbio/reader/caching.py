@@ -1,22 +1,22 @@
-"""Caching: whether roots keep parts of the file, in memory or on a disk, and which.
+"""Caching: whether roots keep parts of the file, in memory or on a disk, or records, and which.
 
 Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages on the disk
+                                        -> memory for records, which are kept one by one
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
-from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, order_hint
 from lmdbio.machine.choice import Reason
+from lmdbio.placement.base import HOME, NONE, Placement
 from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL
@@ -24,14 +24,11 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.placement.homes import Homes, Room
+    from lmdbio.placement.homes import Room
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.home_store import HomeStore
-    from lmdbio.reader.record_store import RecordStore
 
-__all__ = ["Caching", "Measured", "Wish", "agree_cache", "refuse_memory"]
-
-#: Records whose extents are looked up at once.
-PART = 2**18
+__all__ = ["Caching", "Measured", "Wish", "agree_cache"]
 
 
 class Wish(NamedTuple):
@@ -47,12 +44,14 @@ class Wish(NamedTuple):
     @property
     def is_warm(self) -> bool:
         """Whether they are to do so before the first batch."""
-        return isinstance(self.cache, Cache) and self.cache.warm == "preload"
+        return isinstance(self.cache, Cache) and self.cache.warming.is_before
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether records that have no home are to stream through windows."""
-        return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
+    def rule(self) -> Placement:
+        """The placement by which roots keep what they keep."""
+        if isinstance(self.cache, Cache):
+            return self.cache.rule
+        return NONE if self.cache is None else HOME
 
 
 class Measured(NamedTuple):
@@ -136,8 +135,12 @@ class _Taken(NamedTuple):
         return self.held >= self.whole, self.held_records, self.homed
 
     @classmethod
-    def of(cls, store: HomeStore) -> _Taken:
-        """Return what a root tells of its part."""
+    def of(cls, store: HomeStore | RecordStore) -> _Taken:
+        """Return what a root tells of its part; of records that it keeps one by one, nothing."""
+        from lmdbio.reader.home_store import HomeStore  # others begin sooner without it
+
+        if not isinstance(store, HomeStore):
+            return cls(0, 1, 0, 0, 0, 0, False, False)
         homes, size = store.sources.homes, store.grain_bytes
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
@@ -166,6 +169,7 @@ def agree_cache(
     Raises:
         MemoryError: a root has not the memory that was asked for.
         OSError: a root's folder for cache files cannot be used.
+        ValueError: it would take too long to say what roots keep.
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
@@ -176,17 +180,19 @@ def agree_cache(
 
     def offer() -> _Offer | None:
         nonlocal library
+        wish.rule.refuse_size(schedule.count, roots, schedule.end)
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
         size, beside = measure(source)
         left = _take_file(wish.cache, source, team, roots, roots_here)
-        return _Offer(_room(wish.cache, source, roots, roots_here, beside), size, silence, left)
+        room = _room(wish, schedule, source, roots_here, beside)
+        return _Offer(room, size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[HomeStore] = []  # on this rank: one, or none
+    kept: list[HomeStore | RecordStore] = []  # on this rank: one, or none
 
     def take() -> _Taken | None:
         if source is None:
@@ -196,7 +202,8 @@ def agree_cache(
 
     taken = [one for one in job.together(take) if one is not None]
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
-    reason = _reason(taken, silence, _hint(wish, schedule, taken[0], offers))
+    text = _told(taken) if wish.rule.keep is None else _told_records(wish, roots)
+    reason = _reason(text, silence, _hint(wish, schedule, taken[0], offers))
     library = None if silence else library
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
     are_sent = not silence and roots > 1
@@ -205,23 +212,30 @@ def agree_cache(
 
 def _store(
     wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
-) -> HomeStore:
-    """Take what this root needs for its home.
+) -> HomeStore | RecordStore:
+    """Take what this root needs for what it keeps; memory is had page by page, when it is used.
 
     Raises:
         MemoryError, OSError: it cannot be had.
     """
-    from lmdbio.placement.homes import HomeSources
+    from lmdbio.placement.sources import HomeSources
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.home_store import HomeStore
 
-    sources = HomeSources(schedule, _homes(source, schedule.count, offers))
-    room, file = offers[team].room, source.cache_file
-    return HomeStore.of(sources, team, room, file, waits=wish.is_warm)
+    room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
+    assert not isinstance(index, CursorWalk)  # refused with the arguments
+    if wish.rule.keep is not None:
+        memory = _core.MappedMemory(max(1, _need(wish, schedule, source)))
+        return RecordStore(wish.rule, team, tuple(one.memory for one in rooms), memory)
+    request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
+    homes = wish.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
+    sources = HomeSources(schedule, homes)
+    return HomeStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
 
 
-def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
+def _reason(text: str, silence: str, hint: str) -> Reason:
     """Return what is kept, and tell it where that is less than it could be."""
-    text = _told(taken, silence)
+    text = f"{text}, but send each other nothing: {silence}" if silence else text
     reason = Reason("keyword", f"{text}; {hint}" if hint else text)
     if silence or hint:
         tell(f"cache: {reason.text}")
@@ -231,7 +245,7 @@ def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
 def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -> str:
     """Return what another order would gain where nodes have no room for all records."""
     epochs = schedule.epochs
-    if wish.is_mixed or epochs is None or epochs.shuffle != GLOBAL:
+    if not wish.rule.is_static or epochs is None or epochs.shuffle != GLOBAL:
         return ""
     return order_hint(
         left_records=schedule.count - taken.homed,
@@ -241,7 +255,14 @@ def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -
     )
 
 
-def _told(taken: list[_Taken], silence: str) -> str:
+def _told_records(wish: Wish, roots: int) -> str:
+    assert isinstance(wish.cache, Cache)
+    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
+    room = int(wish.cache.memory) >> 20
+    return f"{who} {wish.rule.text}: {room} MiB each at most, in memory"
+
+
+def _told(taken: list[_Taken]) -> str:
     who = "1 root keeps" if len(taken) == 1 else f"{len(taken)} roots keep"
     where = []
     memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
@@ -254,8 +275,7 @@ def _told(taken: list[_Taken], silence: str) -> str:
     left = " (an earlier job has left them there)" if is_left else ""
     first = taken[0]
     places = ", ".join(where) or "for there is no room"
-    text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
-    return text + f", but send each other nothing: {silence}" if silence else text
+    return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
 
 
 def _folder(cache: Cache | str | None) -> Path | None:
@@ -287,7 +307,7 @@ def _take_file(
     return None if file is None else file.left
 
 
-def refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: int) -> None:
+def _refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: int) -> None:
     """Refuse a cache that a root has not the memory for, beside its window.
 
     Raises:
@@ -302,8 +322,20 @@ def refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: 
         )
 
 
+def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
+    """Return the bytes of memory that a root takes at most, of those that were asked for."""
+    assert isinstance(wish.cache, Cache)
+    if wish.rule.keep is None:
+        whole = source.engine.size() // len(schedule.teams)
+    else:
+        from lmdbio.reader.arena import record_rooms  # others begin sooner without it
+
+        whole = int(record_rooms(source, schedule.count).sum())
+    return min(int(wish.cache.memory), whole)
+
+
 def _room(
-    cache: Cache | str | None, source: RootSource, roots: int, roots_here: int, window_bytes: int
+    wish: Wish, schedule: Schedule, source: RootSource, roots_here: int, window_bytes: int
 ) -> Room:
     """Return how many bytes a root keeps at most, beside its window.
 
@@ -312,13 +344,11 @@ def _room(
     """
     from lmdbio.placement.homes import Room
 
-    disk = _disk_room(cache, source, roots_here)
-    if not isinstance(cache, Cache):
+    disk = _disk_room(wish.cache, source, roots_here)
+    if not isinstance(wish.cache, Cache):
         return Room(auto_memory(available_bytes() // roots_here, window_bytes), disk)
-    memory = int(cache.memory)
-    need = min(memory, source.engine.size() // roots)
-    refuse_memory(source, need, window_bytes, roots_here)
-    return Room(memory, disk)
+    _refuse_memory(source, _need(wish, schedule, source), window_bytes, roots_here)
+    return Room(int(wish.cache.memory), disk)
 
 
 def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -> int:
@@ -329,26 +359,3 @@ def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -
 
     asked = cache.disk_bytes if isinstance(cache, Cache) else None
     return room_on_disk(source.cache_file, None if asked is None else int(asked), roots_here)
-
-
-def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
-    """Return the homes of all records; the same on all roots."""
-    from lmdbio.placement.homes import Grains, Homes, grain_bytes, order_by_left
-
-    index = source.index
-    assert not isinstance(index, CursorWalk)  # refused with the arguments
-    request_bytes_max = min(one.request_bytes_max for one in offers)
-    end = max(int((part["offset"] + part["length"]).max()) for part in _parts(index, count))
-    least = min(sum(one.room) for one in offers)
-    grain = grain_bytes(request_bytes_max, least, end // len(offers))
-    grains = Grains.of(_parts(index, count), end, grain)
-    rooms = [one.room.total(grains) for one in offers]
-    part_bytes = min(end, sum(rooms)) // len(offers)
-    order = order_by_left([one.left for one in offers], part_bytes)
-    return Homes.of(grains, rooms, count, index.run, order)
-
-
-def _parts(index: RecordIndex | SharedExtents, count: int) -> Iterator[_core.Extents]:
-    """Yield the extents of all records, some at a time."""
-    for first in range(0, count, PART):
-        yield index.run(first, min(count, first + PART))

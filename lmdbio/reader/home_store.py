@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache import CacheFile, GrainPages
-from lmdbio.placement.homes import HomeSources, Room, Tiers
+from lmdbio.placement.homes import Room, Tiers
+from lmdbio.placement.sources import HomeSources
 
 __all__ = ["HomeStore"]
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
-from lmdbio.placement.sources import Sources, row_epochs
+from lmdbio.placement.sources import HybridSources, KeptSources, WindowSources, row_epochs
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -44,11 +44,8 @@ from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.placement.homes import HomeSources
-    from lmdbio.placement.kept_sources import KeptSources
-    from lmdbio.placement.mixed_sources import MixedSources
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.home_store import HomeStore
-    from lmdbio.reader.record_store import RecordStore
 
 __all__ = ["JointSupply", "supply_jointly"]
 
@@ -59,7 +56,7 @@ PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 #: Says who brings what.
-AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources"
+AnySources: TypeAlias = "WindowSources | KeptSources | HybridSources"
 I64 = npt.NDArray[np.int64]
 
 
@@ -377,10 +374,9 @@ def _open_home(
     home = replace(store.sources, schedule=schedule)
     store = replace(store, sources=home)
     if buffers.count:
-        from lmdbio.placement.mixed_sources import MixedSources
         from lmdbio.reader.mixed import MixedWindows
 
-        mixed, size = MixedSources(home), options.request_bytes_max
+        mixed, size = HybridSources(home), options.request_bytes_max
         return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
     from lmdbio.reader.home import Home
 
@@ -411,7 +407,7 @@ def supply_jointly(
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
     if isinstance(held, Epochs):
-        sources = Sources(schedule, held)
+        sources = WindowSources(schedule, held)
         holdings = Windows(
             source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
         )

@@ -68,7 +68,7 @@ def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested:
         return Sliced(None, Reason("facts", "one record has no slices"))
     if mode.phases != AUTO:
         return Sliced(in_file_order, Reason("keyword", "two phases, as the mode says"))
-    if not suggested or schedule.assignment != "strided":
+    if not suggested or not schedule.assignment.follows_places:
         return Sliced(None, Reason("facts", "each root reads the rows of its own ranks"))
     if piece_bytes > PIECE_BYTES_MAX:
         why = f"a root finds its rows in pieces of {piece_bytes >> 20} MiB"

@@ -31,8 +31,8 @@ Knows no file, clock, MPI or chance: the same values in, the same figures out. U
 from __future__ import annotations
 
 from lmdbio._core import SOURCES
+from lmdbio.placement.forecast import ROW_SOURCES
 from lmdbio.placement.policy import POLICIES, Policy
-from lmdbio.placement.supply import ROW_SOURCES
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.mode import Mode
 from lmdbio.simulate.job import Outcome, run

@@ -46,15 +46,11 @@ def capacities_of(environment: Environment, policy: Policy, semantics: Semantics
 
 def holdings_of(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
     """Return which node holds which records, in which tier."""
-    nodes, sizes = scenario.environment.nodes, scenario.sizes
-    if policy.placement == "home":
-        return papers.home(sizes, nodes, capacities)
-    if policy.placement == "first":
-        uses = scenario.access.shape[1] // scenario.training.epochs
-        return papers.first(scenario.access[:, :uses], sizes, capacities)
-    if policy.placement == "frequency":
-        return papers.frequency(scenario.access, sizes, capacities)
-    return [[] for _ in range(nodes)]
+    by_node = policy.rule.by_node
+    if by_node is None:
+        return [[] for _ in range(scenario.environment.nodes)]
+    uses = papers.NodeUses(scenario.access, scenario.training.epochs, scenario.sizes)
+    return by_node(uses, capacities)
 
 
 def cluster_of(

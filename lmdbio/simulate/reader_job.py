@@ -28,10 +28,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.placement.cache import Cache
-from lmdbio.placement.forecast import Job, Outlook
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.placement.homes import Homes, Room, Tiers
 from lmdbio.placement.policy import Policy
-from lmdbio.placement.supply import ROW_SOURCES
 from lmdbio.planning.environment import Environment
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle

@@ -20,8 +20,9 @@ from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
-from lmdbio.placement.cache import Cache
+from lmdbio.placement.cache import Cache, parse_cache
 from lmdbio.planning.dealt import Holder, home_holder
+from lmdbio.planning.schedule import Assignment
 from lmdbio.records.keep import even_homes, is_far, keep
 from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
@@ -53,27 +54,16 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         TypeError: it is something else.
         ValueError: it is none that a Loader can have, or there has to be one.
     """
-    if assignment not in ASSIGNMENTS:
-        raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {assignment!r}")
-    if isinstance(given, str) and given.strip().casefold() == "auto":
-        return "auto"
-    if isinstance(given, str):
-        try:
-            given = Cache.parse(given)
-        except ValueError as error:
-            raise ValueError(f'{error}; or cache is "auto", or "memory=8G"') from None
-    if given is None:
-        if assignment == "local":
-            raise ValueError(
-                'assignment="local" gives processes what they keep, and none keeps anything '
-                'without a cache: write cache="memory=8G", say'
-            )
-        return None
-    if not isinstance(given, Cache):
-        raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home" or given.warm == "window":
+    is_dealt = Assignment.named(assignment, ASSIGNMENTS).is_dealt
+    cache = parse_cache(given)
+    if cache is None and is_dealt:
+        raise ValueError(
+            'assignment="local" gives processes what they keep, and none keeps anything '
+            'without a cache: write cache="memory=8G", say'
+        )
+    if isinstance(cache, Cache) and not (cache.rule.is_static and not cache.warming.is_ordered):
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
-    return given
+    return cache
 
 
 def from_root(cache: Cache | str) -> Cache | str:
@@ -122,7 +112,7 @@ def keep_part(
         raise ValueError(f"there is no rank {number} of {ranks}")
     here = _processes_here(ranks)
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
-    is_dealt = assignment == "local" and ranks > 1
+    is_dealt = Assignment(assignment).is_dealt and ranks > 1
     if wanted is None and not is_dealt:
         return Keeping(reason, None)
     homes = even_homes(records, ranks)
@@ -135,7 +125,7 @@ def keep_part(
     disk = _Disk.of(cache, number, ranks, here)
     cache_file, disk_room = (None, 0) if disk is None else disk.take(records)
     kept = keep(records, homes, number, room, cache_file, disk_room)
-    if isinstance(cache, Cache) and cache.warm == "preload":
+    if isinstance(cache, Cache) and cache.warming.is_before:
         kept.preload()
     return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)
 

@@ -25,8 +25,7 @@ from lmdbio.cache import clear, find
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
 from lmdbio.placement import homes
-from lmdbio.placement.forecast import Job, Outlook
-from lmdbio.placement.supply import ROW_SOURCES
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle

@@ -20,8 +20,7 @@ from mpi4py import MPI
 from lmdbio import Cache, _core
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
-from lmdbio.placement.forecast import Job, Outlook
-from lmdbio.placement.supply import ROW_SOURCES
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle

@@ -13,11 +13,10 @@ from lmdbio.placement.homes import (
     GRAIN_BYTES_MAX,
     Grains,
     Homes,
-    HomeSources,
     grain_bytes,
     order_by_left,
 )
-from lmdbio.placement.sources import row_epochs
+from lmdbio.placement.sources import HomeSources, row_epochs
 from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule

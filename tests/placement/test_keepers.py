@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio.placement.keepers import STEPS_MAX, Keepers, keep, refuse_counting, room_of
-from lmdbio.placement.kept_sources import KeptSources
+from lmdbio.placement.cache import PLACEMENTS as KINDS
+from lmdbio.placement.keepers import (
+    STEPS_MAX,
+    Keepers,
+    RecordSources,
+    refuse_counting,
+    room_of,
+)
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -87,7 +93,12 @@ def keepers_of(
     schedule = a_schedule(seed, count, roots)
     sizes = room_of(chance.integers(0, 60, count).astype(np.uint64))
     rooms = [int(chance.choice([PLENTY, 0, 300, 1000])) for _ in range(roots)]
-    return schedule, sizes, rooms, keep(placement, schedule, sizes, rooms, is_warm=is_warm)
+    return (
+        schedule,
+        sizes,
+        rooms,
+        KINDS[placement].keepers(schedule, sizes, rooms, is_warm=is_warm),
+    )
 
 
 @given(PLACEMENTS, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5))
@@ -114,7 +125,7 @@ def test_rows_come_from_the_next_root_that_has_used_them_before(
     for root in range(roots):
         for _, place, record in uses_of(schedule, root):
             first[root].setdefault(record, -1 if is_warm else place)
-    sources = KeptSources(schedule, keepers)
+    sources = RecordSources(schedule, keepers)
     for team in range(roots):
         wanted: dict[int, list[int]] = {}
         for number, place, record in uses_of(schedule, team):
@@ -137,7 +148,7 @@ def test_what_roots_bring_is_what_teams_await(
     placement: str, seed: int, count: int, roots: int, is_warm: bool
 ) -> None:
     schedule, _, _, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
-    sources = KeptSources(schedule, keepers)
+    sources = RecordSources(schedule, keepers)
     for number in range(min(4, schedule.blocks or 4)):
         brought: dict[tuple[int, int], list[int]] = {}
         own: list[int] = []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio.placement.homes import bounds
-from lmdbio.placement.papers import frequency, home
+from lmdbio.placement.papers import NodeUses, frequency, home
 from lmdbio.planning.order import Epoch
 
 
@@ -48,7 +48,10 @@ def test_belady_s_choice_over_permutation_epochs_reads_just_what_home_reads(capa
     """In each epoch but the first one all but the capacity: static parts are as good as any."""
     count, epochs = 100, 6
     found = np.reshape(next_use(uses(count, epochs), capacity), (epochs, count))
-    held = sum(len(part) for part in home(np.ones(count), 1, [capacity])[0])
+    held = sum(
+        len(part)
+        for part in home(NodeUses(np.empty((1, 0), np.uint32), 1, np.ones(count)), [capacity])[0]
+    )
     assert held == min(capacity, count)
     assert found.sum(axis=1).tolist() == [0] + [held] * (epochs - 1)
 
@@ -125,7 +128,7 @@ def test_hdmlp_s_placement_is_the_rule_of_the_thesis(
     access = [np.concatenate([one[node::nodes] for one in epochs_of]) for node in range(nodes)]
     least = min(map(len, access))
     table = np.array([row[:least] for row in access], np.uint32)
-    held = frequency(table, sizes, capacities)
+    held = frequency(NodeUses(table, epochs, sizes), capacities)
     for node, row in enumerate(table.tolist()):
         most_used = sorted(set(row), key=lambda record: (-row.count(record), record))
         for tier, room in enumerate(capacities):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.placement.sources import Sources
+from lmdbio.placement.sources import WindowSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -50,7 +50,7 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, Epochs]:
 @settings(max_examples=200, deadline=None)
 def test_each_row_is_sent_as_it_is_asked_for(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
-    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
+    sources, teams = WindowSources(schedule, epochs), range(len(schedule.teams))
     asked: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
     own = 0
     for block, team in itertools.product(range(schedule.blocks or 0), teams):
@@ -87,7 +87,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
     drawn: tuple[Schedule, Epochs],
 ) -> None:
     schedule, epochs = drawn
-    sources, per_epoch = Sources(schedule, epochs), 0
+    sources, per_epoch = WindowSources(schedule, epochs), 0
     for block, team in itertools.product(range(schedule.blocks or 0), range(len(schedule.teams))):
         rows = sources.block(block, team)
         places = [some.numbers() for some in schedule.team_places(block, team)]
@@ -112,7 +112,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
 @settings(max_examples=100, deadline=None)
 def test_a_slice_is_that_of_the_rounds(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
-    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
+    sources, teams = WindowSources(schedule, epochs), range(len(schedule.teams))
     for one in itertools.islice(sources.sequence.from_place(schedule.first_place), 12):
         for root in teams:
             expected = sources.sequence.rounds(one.epoch).slice(one.number, root)
@@ -128,7 +128,7 @@ def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
         epochs=epochs,
     )  # fmt: skip
     sources, sent, own = (
-        Sources(schedule, epochs),
+        WindowSources(schedule, epochs),
         dict[tuple[int, int], list[int]](),
         {0: 0, 1: 0},
     )

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
-from lmdbio.placement.homes import Grains, Homes, HomeSources
+from lmdbio.placement.homes import Grains, Homes
+from lmdbio.placement.sources import HomeSources
 from lmdbio.planning import dealt
 from lmdbio.planning.balance import NOBODY, moved_share_limit
 from lmdbio.planning.dealt import deal_steps, home_holder

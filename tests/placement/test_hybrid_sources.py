@@ -12,9 +12,10 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
-from lmdbio.placement.homes import Grains, Homes, HomeSources
-from lmdbio.placement.mixed_sources import MixedRounds, MixedSources
+from lmdbio.placement.homes import Grains, Homes
+from lmdbio.placement.sources import HomeSources, HybridSources
 from lmdbio.planning.order import Epochs
+from lmdbio.planning.rounds import HybridRounds
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
 
@@ -22,7 +23,7 @@ BYTES, GRAIN = 500, 4096
 
 
 @st.composite
-def mixed_sources(draw: st.DrawFn) -> MixedSources:
+def mixed_sources(draw: st.DrawFn) -> HybridSources:
     """Sources of teams of every size, with ends in mid-batch, and starts in mid-epoch."""
     count, ranks = draw(st.integers(2, 200)), draw(st.integers(1, 6))
     cuts = sorted(draw(st.sets(st.integers(1, ranks))) | {0, ranks})
@@ -47,12 +48,12 @@ def mixed_sources(draw: st.DrawFn) -> MixedSources:
         length=length,
         epochs=Epochs(count, draw(st.integers(0, 9)), shuffle),
     )
-    return MixedSources(HomeSources(schedule, homes))
+    return HybridSources(HomeSources(schedule, homes))
 
 
 @given(mixed_sources())
 @settings(max_examples=200, deadline=None)
-def test_each_row_is_sent_as_it_is_asked_for(sources: MixedSources) -> None:
+def test_each_row_is_sent_as_it_is_asked_for(sources: HybridSources) -> None:
     schedule, homes = sources.home.schedule, sources.home.homes.records
     teams = range(len(schedule.teams))
     asked: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
@@ -99,7 +100,7 @@ def test_rounds_follow_one_another_and_have_a_window_each(count: int, data: st.D
     held = data.draw(st.integers(0, count - 1))
     shuffle = Shuffle.mixed(held, data.draw(st.integers(2, 9)), data.draw(st.integers(1, 5)))
     epochs, epoch = Epochs(count, 3, shuffle), data.draw(st.integers(0, 3))
-    rounds = MixedRounds(epochs, 2)
+    rounds = HybridRounds(epochs, 2)
     streamed = rounds.streamed.rounds(epoch)
     records = epochs.samples(epoch * count + np.arange(count))
     numbers = rounds.of(epoch, np.arange(count))
