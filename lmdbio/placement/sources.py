@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.rounds import HybridRounds, Round, RoundSequence
+from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Places, Schedule
 
 if TYPE_CHECKING:
@@ -252,13 +252,13 @@ class HybridSources:
     """
 
     home: HomeSources
-    sequence: HybridRounds = field(init=False)
+    sequence: RoundSequence = field(init=False)
     _seats: _core.Seats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         schedule = self.home.schedule
         assert schedule.epochs is not None
-        object.__setattr__(self, "sequence", HybridRounds(schedule.epochs, len(schedule.teams)))
+        object.__setattr__(self, "sequence", RoundSequence(schedule.epochs, len(schedule.teams)))
         object.__setattr__(self, "_seats", seats(schedule))
 
     def is_there(self, epoch: int) -> bool:
@@ -327,7 +327,7 @@ class HybridSources:
         roots = np.empty(len(records), np.uint16)
         streams = records >= held
         roots[~streams] = self.home.homes.records[records[~streams]]
-        rounds = self.sequence.streamed.rounds(epoch)
+        rounds = self.sequence.rounds(epoch)
         roots[streams] = rounds.holder(records[streams] - held)
         return roots
 

@@ -15,7 +15,7 @@ from lmdbio import _core
 from lmdbio.placement.homes import Grains, Homes
 from lmdbio.placement.sources import HomeSources, HybridSources
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.rounds import HybridRounds
+from lmdbio.planning.rounds import RoundSequence
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
 
@@ -100,8 +100,8 @@ def test_rounds_follow_one_another_and_have_a_window_each(count: int, data: st.D
     held = data.draw(st.integers(0, count - 1))
     shuffle = Shuffle.mixed(held, data.draw(st.integers(2, 9)), data.draw(st.integers(1, 5)))
     epochs, epoch = Epochs(count, 3, shuffle), data.draw(st.integers(0, 3))
-    rounds = HybridRounds(epochs, 2)
-    streamed = rounds.streamed.rounds(epoch)
+    rounds = RoundSequence(epochs, 2)
+    streamed = rounds.rounds(epoch)
     records = epochs.samples(epoch * count + np.arange(count))
     numbers = rounds.of(epoch, np.arange(count))
     streams = records >= held
