@@ -151,7 +151,6 @@ _NAMES = {
     "storage": ("Ground", "look_at", "release_range"),
     "spans": ("SpanKind",),
     "trace": ("Traced", "ring"),
-    "traffic": ("TRAFFIC_FLAGS", "run_traffic"),
     "transaction": ("Begins", "Names", "Transacts"),
     "values": ("Values", "value_holder"),
     "window": ("Mapping", "Window", "map_again", "populate"),

@@ -214,10 +214,6 @@ from lmdbio._core.trace import (
     Traced as Traced,
     ring as ring,
 )
-from lmdbio._core.traffic import (
-    TRAFFIC_FLAGS as TRAFFIC_FLAGS,
-    run_traffic as run_traffic,
-)
 from lmdbio._core.transaction import (
     Begins as Begins,
     Names as Names,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from lmdbio._core.arrays import pointer_to
 from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status
 
-__all__ = ["CLOCK_FLAGS", "CLUSTER_TYPES", "SOURCES", "fill_in", "run_clock"]
+__all__ = ["CLOCK_FLAGS", "SOURCES", "run_clock"]
 
 #: Flags of a cluster, by name: its nodes may do so.
 CLOCK_FLAGS = {
@@ -31,7 +31,7 @@ SOURCES = ("own", "peer", "file")
 SLICE_USES = 1 << 20
 
 #: Arrays of a cluster: as C and as NumPy know them.
-CLUSTER_TYPES = {
+_TYPES = {
     "sizes": ("const double *", np.float64),
     "access": ("const uint32_t *", np.uint32),
     "file_rates": ("const double *", np.float64),
@@ -48,34 +48,14 @@ CLUSTER_TYPES = {
 }
 
 
-def fill_in(
-    struct: Any,
-    numbers: Mapping[str, float],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    types: Mapping[str, tuple[str, Any]],
-) -> list[npt.NDArray[Any]]:
-    """Fill in fields of a struct. Return the arrays that it points to, which must outlive it."""
-    for name, value in numbers.items():
-        setattr(struct, name, value)
-    kept = []
-    for name, (kind, dtype) in types.items():
-        given = np.ascontiguousarray(arrays[name], dtype)
-        kept.append(given.copy() if name == "ready" else given)  # clocks write into that one
-        setattr(struct, name, pointer_to(kept[-1], kind))
-    return kept
-
-
 def run_clock(
-    numbers: Mapping[str, float],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    progress: Callable[[int, int], None] | None = None,
+    numbers: Mapping[str, float], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint64]]:
     """Runs all iterations of a cluster. Pure; Ctrl-C ends it within a moment.
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
         arrays: the other fields, C-contiguous; numbers that index others must be in range.
-        progress: function of (iterations done, iterations), called about ten times a second.
 
     Returns:
         When each iteration ends for all nodes, shape (iterations,); reads by epoch and source,
@@ -85,7 +65,13 @@ def run_clock(
         MemoryError: there is no room for the nodes.
     """
     cluster: Any = ffi.new("lio_cluster *")
-    kept = fill_in(cluster, numbers, arrays, CLUSTER_TYPES)
+    for name, value in numbers.items():
+        setattr(cluster, name, value)
+    kept = []  # arrays that the cluster points to
+    for name, (kind, dtype) in _TYPES.items():
+        given = np.ascontiguousarray(arrays[name], dtype)
+        kept.append(given.copy() if name == "ready" else given)  # the clock writes into that one
+        setattr(cluster, name, pointer_to(kept[-1], kind))
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
@@ -94,9 +80,8 @@ def run_clock(
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
     try:
-        while left := lib.lio_clock_run(cell[0], slice_, *into):
-            if progress is not None:
-                progress(len(ends) - left, len(ends))
+        while lib.lio_clock_run(cell[0], slice_, *into):
+            pass
     finally:
         ffi.release(cell)  # before what it borrows goes, also where Ctrl-C ends this
         del kept
