@@ -23,8 +23,7 @@ Each of the models alone gives some figures:
     roots       how long roots take to read their blocks
     modes       workload, modes, store -> seconds, bytes, requests
 
-    settings        a scenario with values of one's own
-    mode_settings   a workload and a store with values of one's own
+    settings    a scenario, a workload, a store with values of one's own
 
     >>> from lmdbio import simulate
     >>> for found in simulate.run(simulate.SCENARIOS[3], simulate.POLICIES):
@@ -42,17 +41,14 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.policy import POLICIES, Policy
 from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
-from lmdbio.simulate.mode_settings import MODE_KEYS, changed_reading
 from lmdbio.simulate.modes import ModeOutcome, run_modes
 from lmdbio.simulate.reader_job import run_reader, run_readers
 from lmdbio.simulate.scenario import SCENARIOS, Data, Located, Scenario, Training
-from lmdbio.simulate.settings import KEYS, changed, flat
+from lmdbio.simulate.settings import changed, changed_reading, flat
 from lmdbio.simulate.store import STORES, Store
 from lmdbio.simulate.workload import WORKLOADS, Workload
 
 __all__ = [
-    "KEYS",
-    "MODE_KEYS",
     "POLICIES",
     "SCENARIOS",
     "ROW_SOURCES",
