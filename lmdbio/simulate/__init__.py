@@ -19,7 +19,6 @@ Each of the models alone gives some figures:
     store       a striped file system and its clients, as a value
     servers     when it has answered reads, event by event
     workload    what a job reads, in batches, by ranks on nodes
-    walks       how long readers take that walk over all records
     roots       how long roots take to read their blocks
     modes       workload, modes, store -> seconds, bytes, requests
 
