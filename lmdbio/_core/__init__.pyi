@@ -15,7 +15,6 @@ from lmdbio._core.checksum import (
     sum_pages as sum_pages,
 )
 from lmdbio._core.clock import (
-    CLOCK_FLAGS as CLOCK_FLAGS,
     SOURCES as SOURCES,
     run_clock as run_clock,
 )

@@ -103,8 +103,9 @@ def _run_one(scenario: Scenario, policy: Policy, all_are_clients: bool, bound: F
     init = _init_seconds(scenario, policy, held) if policy.preloads else 0.0
     if policy.reorders:  # waits for nothing
         return Outcome(policy.name, at_least, init + at_least, init)
-    numbers = _numbers(scenario, policy, all_are_clients, init)
-    ends, counts = _core.run_clock(numbers, _arrays(scenario, policy, held))
+    may = _may(policy, all_are_clients)
+    numbers, arrays = _numbers(scenario, init), _arrays(scenario, policy, held)
+    ends, counts = _core.run_clock(may, numbers, arrays)
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
     stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
     stalled = max(0.0, float(ends[-1]) - init - at_least)
@@ -159,11 +160,8 @@ def _fill_seconds(environment: Environment, size: float, threads: int, rate: flo
     return size / threads * (1 / environment.preprocess + 1 / rate)
 
 
-def _numbers(
-    scenario: Scenario, policy: Policy, all_are_clients: bool, init: float
-) -> dict[str, float]:
-    """Return the numbers of ``lio_cluster`` (csrc/clock.h)."""
-    environment = scenario.environment
+def _may(policy: Policy, all_are_clients: bool) -> list[str]:
+    """Return what nodes may do (csrc/clock.h)."""
     may = {
         "stages": bool(policy.stages),
         "stages_peers": "peer" in policy.stages,
@@ -172,10 +170,15 @@ def _numbers(
         "keeps_staged": policy.keeps_staged,
         "all_are_clients": all_are_clients or policy.keeps_staged,
     }
+    return [name for name, given in may.items() if given]
+
+
+def _numbers(scenario: Scenario, init: float) -> dict[str, float]:
+    """Return the numbers of ``lio_cluster`` (csrc/clock.h)."""
+    environment = scenario.environment
     return {
         "nodes": environment.nodes,
         "tiers": len(environment.tiers),
-        "may": sum(_core.CLOCK_FLAGS[name] for name, given in may.items() if given),
         "batch": scenario.training.batch // environment.nodes,
         "iterations": scenario.iterations,
         "epoch_iterations": scenario.epoch_iterations,

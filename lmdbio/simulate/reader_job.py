@@ -195,7 +195,7 @@ def _init_seconds(loads: Loads, environment: Environment, shares: list[float]) -
         each / environment.file_network,
     ]
     for share, tier in zip(shares, environment.tiers, strict=False):
-        ways.append(each * share / tier.write_rate)
+        ways.append(each * share / tier.read_rate)
     return max(ways)
 
 
