@@ -22,8 +22,8 @@ from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import db_option, json_option
 from lmdbio.cli.output import print_json, provenance_option, wide_console
 from lmdbio.doctor.facts import Facts, ProvenanceFacts
-from lmdbio.doctor.finding import Finding, Severity
-from lmdbio.doctor.judge import Diagnosis, diagnose
+from lmdbio.doctor.judge import Diagnosis, Finding, diagnose
+from lmdbio.doctor.rules import Severity
 from lmdbio.locate.glance import glancing
 from lmdbio.locate.open_database import settled
 from lmdbio.provenance import find_sidecar

@@ -34,7 +34,7 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
-from lmdbio.doctor.data_rules import OUT_OF_ORDER, order_text
+from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.locate.disk_order import DiskOrder, look_at_order
 from lmdbio.locate.glance import Glance

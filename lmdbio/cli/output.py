@@ -18,12 +18,15 @@ import click
 
 from lmdbio.inside.keytext import parse_key, show_key
 from lmdbio.remote import is_url, redacted
+from lmdbio.system.amounts import count_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
     from lmdbio.provenance import freshness
+
+plural, size = count_text, size_text
 
 #: Of records that an option names or counts: more than a file can have.
 RECORDS_MAX = 1 << 48
@@ -150,18 +153,6 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
         for line in lines:
             click.echo(f"{begun}{line}")
             begun = " " * indent
-
-
-def size(count: float) -> str:
-    """Bytes in a unit that reads well, exact below 1 KiB."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
-            return f"{count / scale:,.1f} {unit}"
-    return f"{count:,.0f} bytes"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def reading(read_bytes: int, requests: int) -> str:
