@@ -180,7 +180,7 @@ class Routes:
             self.in_order.bring(wanted, extents)
             batch = self.cached(begun, wanted, extents)
         if batch is None:
-            self.counter.located(begun, len(wanted))
+            self.counter.span("locate", begun, located_records=len(wanted))
             with self.planned(extents) as block:
                 block.wait()
                 batch = block.batch(wanted)
@@ -270,7 +270,7 @@ class Routes:
             return _EarlyBlock(self.blocks, extents, plan, aside, self.file_cache)
         begun = monotonic_ns()
         self._credit(plan)
-        self.counter.waited(begun, "stream ahead")
+        self.counter.span("stream ahead", begun)
         return Block(self.blocks, extents, plan)
 
     def expect(self, records: int, processes: int = 1) -> None:
