@@ -16,7 +16,7 @@ from benchmarks.cluster.results import CellResult
 from benchmarks.cluster.rules import in_short, judge
 from benchmarks.cluster.table import HEADS, cell_table
 from benchmarks.report import Verdict, summary, verdict_table
-from lmdbio.bench import page as pages
+from lmdbio.page.document import facts_html, section
 
 SCHEMA = 3
 
@@ -67,8 +67,8 @@ def page(report: Report, judged: Sequence[Verdict]) -> str:
     columns = {head: words for head, words in HEADS.items() if words}
     body = summary(judged).section(body=every)
     body += "".join(map(cell_section, report.cells))
-    body += pages.section("Columns", "", pages.facts_html(columns))
-    body += pages.section("Where and how", "", pages.facts_html(facts))
+    body += section("Columns", "", facts_html(columns))
+    body += section("Where and how", "", facts_html(facts))
     ended = report.failed or "Interrupted" * report.interrupted
     title = "All modes on many ranks, on one machine"
     return reports.page("cluster", report.began, title, judged, body, ended)
