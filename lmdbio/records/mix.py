@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
+from lmdbio.batch import Batch, packed_copy
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
@@ -338,11 +338,7 @@ class MixedBatch(Sequence[Any]):
             rows = self._rows[mine]
             places["offset"][mine] = part.offsets[rows] + np.uint64(part.buffer.ctypes.data)
             places["length"][mine] = part.lengths[rows]
-        packed = _core.pack_extents(places)
-        memory = _core.Memory(packed.room)
-        targets = packed.offsets + np.uint64(memory.address)
-        _core.copy_rows(np.ascontiguousarray(places["offset"]), packed.lengths, targets)
-        return packed_batch(memory, packed, self.indices)
+        return packed_copy(places, self.indices)
 
     def __len__(self) -> int:
         return len(self.sets)

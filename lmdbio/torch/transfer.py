@@ -1,6 +1,6 @@
 """Transfer: values to a worker process, and batches back, in memory that both have mapped.
 
-    values -> Segment of the parent's, mapped by the worker -> samples, collated
+    Values -> Segment of the parent's, mapped by the worker -> samples, collated
     batch -> pack: pickled without its arrays, which are copied to a Segment of the worker's
           -> unpack, in the parent: the same batch, whose arrays lie in that Segment
 
@@ -16,11 +16,21 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from lmdbio import _core
+from lmdbio.batch import Batch
+from lmdbio.records.mix import MixedBatch
 
-__all__ = ["Places", "Segment", "pack", "unpack"]
+__all__ = ["FLAG_BYTES", "Places", "Segment", "Values", "pack", "unpack"]
+
+#: At the begin of a segment of values: one byte says that the batch is given up.
+FLAG_BYTES = 64
+#: A segment is made this much larger than what was asked for, in whole parts of so many bytes.
+SPARE, PART_BYTES = 1.25, 1 << 20
+#: Values that take up so much of the memory around them, at least, are copied with it.
+DENSE = 0.8
 
 #: Offset and length of each array in a segment, bytes.
 Places = list[tuple[int, int]]
@@ -52,12 +62,13 @@ class Segment:
         self.address = _core.address_of(self._map)
 
     @classmethod
-    def make(cls, size: int) -> Segment:
-        """Make one.
+    def make(cls, needed: int) -> Segment:
+        """Make one with room for so many bytes, and for somewhat more.
 
         Raises:
             OSError: there is no memory for it, or no descriptor.
         """
+        size = -(-int(needed * SPARE) // PART_BYTES) * PART_BYTES
         fd = os.memfd_create("lmdbio-batch", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, size)
@@ -75,6 +86,61 @@ class Segment:
     def __del__(self) -> None:
         if getattr(self, "fd", -1) >= 0:
             self.close_fd()
+
+
+class Values:
+    """The values of a batch, read.
+
+    Args:
+        pending: batch under way, of any samples.
+
+    Attributes:
+        indices: index of each sample.
+        offsets, lengths: place of each, in the memory that they are copied to; None: ``values``.
+        values: the values, where samples are of several records; else None.
+        size: bytes that are copied.
+
+    Raises:
+        OSError, Error: a value cannot be read.
+    """
+
+    def __init__(self, pending: Any) -> None:
+        self.indices = np.asarray(pending.indices, np.uint64)
+        self.offsets: Any = None
+        self.lengths: Any = None
+        self.values: list[Any] | None = None
+        self._batch: Batch | None = None
+        self._rows: Any = None
+        self.size = 0
+        batch = pending.batch()
+        if isinstance(batch, MixedBatch) and batch.columns is None:
+            batch = batch.joined()
+        if not isinstance(batch, Batch):
+            self.values = [tuple(map(bytes, one)) for one in batch]
+            return
+        self._batch, self.lengths = batch, batch.lengths
+        starts, bytes_all = batch.offsets, int(self.lengths.sum())
+        first = int(starts.min()) if len(starts) else 0
+        span = int((starts + self.lengths).max()) - first if len(starts) else 0
+        if span * DENSE <= bytes_all:
+            self._rows = [(first, first + span, 0)]
+            self.size, self.offsets = span, starts - np.uint64(first) + np.uint64(FLAG_BYTES)
+            return
+        ends = np.cumsum(self.lengths, dtype=np.uint64)
+        places = ends - self.lengths
+        self.size, self.offsets = bytes_all, places + np.uint64(FLAG_BYTES)
+        stops = (starts + self.lengths).tolist()
+        self._rows = list(zip(starts.tolist(), stops, places.tolist(), strict=True))
+
+    def copy_to(self, view: memoryview, offset: int) -> None:
+        """Copy the values to memory, from an offset on."""
+        if self._batch is None:
+            return
+        buffer = self._batch.buffer
+        into = np.frombuffer(view, np.uint8)
+        for begin, end, at in self._rows:
+            into[offset + at : offset + at + end - begin] = buffer[begin:end]
+        self._batch = None  # its memory is needed no longer
 
 
 class _Pickler(pickle.Pickler):

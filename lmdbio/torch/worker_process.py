@@ -14,10 +14,9 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import starmap
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
@@ -28,38 +27,18 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import _utils
 
-from lmdbio.torch.draws import Indexed, Source
-from lmdbio.torch.samples import CalledOffError, Errors, Numbered, SampleMaker
+from lmdbio.torch.dataset import lent
+from lmdbio.torch.draws import Source
+from lmdbio.torch.samples import CalledOffError, Numbered, SampleMaker
 from lmdbio.torch.transfer import Places, Segment, pack
+from lmdbio.torch.whole import Recipe
 
 U64 = npt.NDArray[np.uint64]
 
-__all__ = ["FLAG_BYTES", "Order", "Reply", "Work", "serve"]
+__all__ = ["Order", "Reply", "serve"]
 
-#: At the begin of the loader's segment: one byte says that the batch is given up.
-FLAG_BYTES = 64
 #: Seconds between two looks at whether the parent is there.
 LOOK_SECONDS = 0.5
-#: A segment is made this much larger than what was asked for, in whole parts of so many bytes.
-SPARE, PART_BYTES = 1.25, 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Instructions for a worker: what it does with values.
-
-    Attributes:
-        transform, keys, buffers, errors: arguments of ``Loader``.
-        collate: function from a list of samples to a batch.
-        begin: function of the worker's number, called once in each; None: nothing.
-    """
-
-    transform: Callable[..., Any] | None
-    keys: bool
-    buffers: bool
-    errors: Errors
-    collate: Callable[[list[Any]], Any]
-    begin: Callable[[int], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +49,7 @@ class Order:
         indices: index of each sample.
         source: Source of random draws.
         offsets, lengths: place of each value in the loader's segment; None: ``values`` has them.
-        values: the values, where they are no bytes of one file each.
+        values: the values, where samples are of several records.
         keys: key of each sample; None: they are not asked for.
         size: bytes of a segment whose descriptor comes next; 0: the one of before.
         freed: numbers of the worker's segments that nobody looks at any more.
@@ -100,7 +79,7 @@ class Reply:
         left_out: number of samples that were left out.
         is_error: an exception was raised, and ``trace`` says where.
         is_unsendable: whether it was the batch that could not be pickled.
-        is_begun: the worker has begun; False: ``Work.begin`` raised the exception.
+        is_begun: the worker has begun; False: ``Recipe.begin`` raised the exception.
     """
 
     pickled: bytes
@@ -144,8 +123,7 @@ class _Segments:
         for number in self.dropped:
             self._all.pop(number).close_fd()
         self._free.clear()
-        whole = -(-int(size * SPARE) // PART_BYTES) * PART_BYTES
-        self.fresh = Segment.make(whole)
+        self.fresh = Segment.make(size)
         self.used, self._made = self._made, self._made + 1
         self._all[self.used] = self.fresh
         return self.fresh.view
@@ -165,14 +143,16 @@ class _Worker:
 
     Args:
         connection: connection to the loader's process.
-        work: Work to do with values.
+        recipe: Recipe of the batches.
     """
 
-    def __init__(self, connection: Connection, work: Work) -> None:
-        self._connection, self._work = connection, work
+    def __init__(self, connection: Connection, recipe: Recipe) -> None:
+        self._connection, self._recipe = connection, recipe
         self._input: Segment | None = None
         self._segments = _Segments()
-        self._maker = SampleMaker(self._describe, work.errors)
+        self._maker = SampleMaker(
+            self._describe, recipe.transform, keys=recipe.keys, errors=recipe.errors
+        )
 
     def _describe(self, index: int) -> str:
         """Ask the loader's process, which has the file, for a sample's origin in words."""
@@ -233,36 +213,30 @@ class _Worker:
         return Reply(pickled, [], None, 0, dropped, left_out, True, trace, is_unsendable)
 
     def _batch(self, order: Order) -> Any:
-        work, batch = self._work, Numbered(order.indices)
-        values = self._values(order)
-        if work.transform is None and not work.keys:
-            return self._maker.finished(list(values), batch, order.source, work.collate)
+        values: Iterator[Any] | list[Any] = self._values(order)
         if order.keys is not None:
             values = zip(order.keys, values, strict=True)
-        wanted, collate = self._is_wanted, work.collate
-        return self._maker.samples(self._made, values, batch, order.source, wanted, collate)
+        elif self._recipe.transform is None:
+            values = list(values)
+        batch, collate = Numbered(order.indices), self._recipe.collate.function
+        return self._maker.samples(values, batch, order.source, self._is_wanted, collate)
 
     def _is_wanted(self) -> bool:
         return self._input is None or not self._input.view[0]
 
-    def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
-        transform = self._work.transform
-        if transform is None:
-            return values
-        return starmap(transform, values) if self._work.keys else map(transform, values)
-
     def _values(self, order: Order) -> Iterator[Any]:
+        buffers = self._recipe.buffers
         if order.offsets is None or order.lengths is None:
-            return iter(order.values or [])
+            return map(lent, order.values or []) if buffers else iter(order.values or [])
         assert self._input is not None
-        view = self._input.view if not self._work.buffers else self._input.view.toreadonly()
-        kind = memoryview if self._work.buffers else bytes
+        view = self._input.view if not buffers else self._input.view.toreadonly()
+        kind = memoryview if buffers else bytes
         places = zip(order.offsets.tolist(), order.lengths.tolist(), strict=True)
         return (kind(view[at : at + length]) for at, length in places)
 
 
 def serve(
-    connection: Connection, others: list[Connection], number: int, count: int, work: Work
+    connection: Connection, others: list[Connection], number: int, count: int, recipe: Recipe
 ) -> None:
     """Be the worker process of a number, until its loader's process asks for no more.
 
@@ -270,7 +244,7 @@ def serve(
         connection: connection to the loader's process.
         others: the loader's ends of connections that a fork has copied; they are closed.
         number, count: number of this worker, and of all.
-        work: Work to do with values.
+        recipe: Recipe of the batches.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process decides what Ctrl-C ends
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -285,13 +259,13 @@ def serve(
     _utils.worker._worker_info = info
     unbegun: BaseException | None = None
     try:
-        if work.begin is not None:
-            work.begin(number)
+        if recipe.begin is not None:
+            recipe.begin(number)
     except BaseException as error:
         unbegun = error
     # The loader's process may close this, or go.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):
-        _Worker(connection, work).run(unbegun)
+        _Worker(connection, recipe).run(unbegun)
 
 
 def _end_with_parent() -> None:
