@@ -18,7 +18,13 @@ import pytest
 from lmdbio.errors import Error
 from lmdbio.torch import prefetch as prefetching, threads as running, workers as choosing
 from lmdbio.torch.prefetch import Ended, Prefetcher
-from lmdbio.torch.threads import WAITED_SECONDS, Task, WorkerThreads
+from lmdbio.torch.threads import (
+    SWITCH_SECONDS,
+    SWITCH_SECONDS_SHORT,
+    WAITED_SECONDS,
+    Task,
+    WorkerThreads,
+)
 from lmdbio.torch.workers import INLINE_SECONDS, LOOP, Workers
 
 MANY = 300
@@ -280,3 +286,39 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
             hanging.result()
         assert time.monotonic() - at_first < 5
     for_ever.set()
+    for thread in threading.enumerate():  # which would end in the next test
+        if thread.name == "lmdbio-loader":
+            thread.join()
+
+
+@pytest.fixture
+def own_switches(monkeypatch: pytest.MonkeyPatch):
+    """Threads that other tests have left behind do not count."""
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(running, "_short_switches", {})
+    sys.setswitchinterval(SWITCH_SECONDS)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("own_switches")
+def test_threads_hand_on_pythons_lock_sooner_while_there_are_some() -> None:
+    first, second = WorkerThreads(2), WorkerThreads(1)
+    for threads in (first, second):
+        begun(threads, lambda: None).result()
+    assert sys.getswitchinterval() == SWITCH_SECONDS_SHORT
+    first.close()
+    assert sys.getswitchinterval() == SWITCH_SECONDS_SHORT
+    second.close()
+    assert sys.getswitchinterval() == SWITCH_SECONDS
+
+
+@pytest.mark.usefixtures("own_switches")
+def test_a_switch_interval_of_the_program_stays() -> None:
+    sys.setswitchinterval(2e-3)
+    threads = WorkerThreads(1)
+    begun(threads, lambda: None).result()
+    assert sys.getswitchinterval() == 2e-3
+    sys.setswitchinterval(4e-3)
+    threads.close()
+    assert sys.getswitchinterval() == 4e-3
