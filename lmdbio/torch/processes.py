@@ -33,9 +33,16 @@ from lmdbio.system import fork
 from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.draws import Source
 from lmdbio.torch.samples import CalledOffError, add_note
-from lmdbio.torch.transfer import FLAG_BYTES, Segment, Values, unpack
 from lmdbio.torch.whole import Recipe
-from lmdbio.torch.worker_process import Order, Reply, serve
+from lmdbio.torch.worker_process import (
+    FLAG_BYTES,
+    Order,
+    Reply,
+    Segment,
+    Values,
+    serve,
+    unpack,
+)
 
 __all__ = ["UnbegunError", "UnfitError", "WorkerProcesses"]
 

@@ -27,7 +27,7 @@ import lmdbio
 from lmdbio.errors import Error
 from lmdbio.layouts.layout import Keys, Selection
 from lmdbio.torch import Loader, sample_info
-from lmdbio.torch.transfer import pack, unpack
+from lmdbio.torch.worker_process import pack, unpack
 from tests.support import databases
 
 COUNT = 300
