@@ -20,7 +20,6 @@ from typing import Any
 from lmdbio.errors import Error
 from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.samples import CalledOffError
-from lmdbio.torch.words import integer
 
 __all__ = ["Task", "Wanted", "WorkerThreads"]
 
@@ -115,20 +114,16 @@ class Task:
             self._job, self._is_done = None, True
             self._under_way.release()
 
-    def wait(self) -> None:
-        """Wait until the job is done, or was called off."""
-        if self.runs_here:
-            self.run()
-        if not self._is_done:
-            self._under_way.acquire()  # nobody else waits for this task, so it need not be free
-
     def result(self) -> Any:
         """Return what the job returned, or raise what it raised, once it is done.
 
         Raises:
             Error: it was called off.
         """
-        self.wait()
+        if self.runs_here:
+            self.run()
+        if not self._is_done:
+            self._under_way.acquire()  # nobody else waits for this task, so it need not be free
         if self._error is None:
             return self._result
         try:
@@ -301,33 +296,22 @@ class WorkerThreads:
     It pickles as one whose threads have not begun.
 
     Args:
-        threads: number of threads.
-        owner: other threads that wait for these; None: there are none.
+        threads: number of threads, at least 1.
     """
 
-    def __init__(self, threads: int, owner: WorkerThreads | None = None) -> None:
-        self.threads, self._owner = integer("threads", threads), owner
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self._crew: _Crew | None = None
         self.is_closed = False
         _all_of_this_process.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.threads, self._owner)
-
-    def submit(self, job: Callable[[], Any]) -> Task:
-        """Begin a job, on threads that the first job of a process starts.
-
-        Raises:
-            Error: ``close`` was called.
-        """
-        task = Task(job)
-        self.begin(task)
-        return task
+        return type(self), (self.threads,)
 
     def begin(self, task: Task) -> None:
-        """Have a thread run a task; one that was begun already runs once all the same.
+        """Have a thread run a task, which the first task of a process starts.
+
+        One that was begun already runs once all the same.
 
         Raises:
             Error: ``close`` was called.
@@ -336,7 +320,7 @@ class WorkerThreads:
         crew = self._crew
         # A child that was forked has none of its parent's threads.
         if crew is None or crew.pid != os.getpid():
-            crew = self._crew = _Crew(self.threads, self._owner or self)
+            crew = self._crew = _Crew(self.threads, self)
             weakref.finalize(self, crew.waiting.put, None).atexit = False
         crew.start()
         if crew.count:
