@@ -191,8 +191,7 @@ class Reader:
 
     def _open(self, comm: Any, options: ReaderOptions) -> None:
         """Make all that this rank reads with; or as the class raises."""
-        begun = monotonic_ns()
-        self._pid = os.getpid()
+        begun, self._pid = monotonic_ns(), os.getpid()
         self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
@@ -236,10 +235,11 @@ class Reader:
                 _check(self._window, self._thread)
                 _check_thread(self._window, self._thread, block, self._options.name)
             _check(self._window, self._thread)
-            self._counter.waited(begun, "wait for a block")
+            self._counter.span("wait for a block", begun)
             batch = self._lent.take(iteration, block, step)
             self._next = iteration + 1
-            self._counter.iterated(len(batch), int(batch.lengths.sum()))
+            size = int(batch.lengths.sum())
+            self._counter.count(iterations=1, records=len(batch), record_bytes=size)
             return batch
 
     def _check_usable(self) -> None:
