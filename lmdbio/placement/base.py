@@ -141,10 +141,8 @@ class Placement:
                 f'assignment="local" needs placement=home: with {self} records have other roots '
                 "from time to time, or several"
             )
-        if self.needs_end and not has_end:
-            raise ValueError(
-                f"Cache: placement={self} counts the uses of all epochs: it needs epochs="
-            )
+        if not has_end:
+            self.refuse_size(1, 1, None)
         if self.streams and (shuffle is None or not shuffle.streamed.has_windows):
             is_single = shuffle is not None and shuffle.order is None and shuffle.chunk == 1
             why = ", and a record by itself is none" if is_single else ""

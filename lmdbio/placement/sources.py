@@ -277,7 +277,7 @@ class HybridSources:
         places += schedule.first_place
         records = epochs.samples(places)
         rounds, roots = np.empty_like(places), np.empty(len(places), np.uint16)
-        for epoch, rows in self._by_epoch(places):
+        for epoch, rows, _ in _uses_of_team(schedule, number, team):
             within = places[rows] - epoch * epochs.count
             rounds[rows] = epoch * self.sequence.per_epoch + self.sequence.of(epoch, within)
             roots[rows] = self._roots(epoch, records[rows])
@@ -311,15 +311,6 @@ class HybridSources:
         first, at = begin - schedule.first_place, np.arange(len(records))
         found = RoundUses(*_core.find_home_uses(roots, root, self._seats, first, at))
         return found.by_record(records)
-
-    def _by_epoch(self, places: I64) -> Iterator[tuple[int, slice]]:
-        """Yield the epochs of places that ascend, and which of them are of each."""
-        if not len(places):
-            return
-        count = self.sequence.epochs.count
-        for epoch in range(int(places[0]) // count, int(places[-1]) // count + 1):
-            bounds = np.searchsorted(places, [epoch * count, (epoch + 1) * count])
-            yield epoch, slice(*bounds.tolist())
 
     def _roots(self, epoch: int, records: I64) -> U16:
         """Return the root that brings each record in an epoch."""

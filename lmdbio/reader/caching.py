@@ -24,11 +24,13 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
+    from lmdbio.cache import CacheFile
+    from lmdbio.locate.open_database import OpenDatabase
     from lmdbio.placement.homes import Room
     from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.home_store import HomeStore
 
-__all__ = ["Caching", "Measured", "Wish", "agree_cache"]
+__all__ = ["Caching", "Disk", "Measured", "Wish", "agree_cache"]
 
 
 class Wish(NamedTuple):
@@ -64,6 +66,53 @@ class Measured(NamedTuple):
 
     request_bytes: int
     window_bytes: int
+
+
+class Disk(NamedTuple):
+    """The disk on which a root, or a process of a ``Loader``, is to keep a part.
+
+    Attributes:
+        folder: folder on the disk.
+        asker: name of the option or variable that asked for the folder.
+        asked: bytes of the data set that are to be kept; None: as there is room.
+    """
+
+    folder: Path
+    asker: str
+    asked: int | None
+
+    @classmethod
+    def of(cls, cache: Cache | str | None) -> Disk | None:
+        """Return the disk that a cache names, or for "auto" the environment; None: none."""
+        if not isinstance(cache, Cache):
+            named = os.environ.get(FOLDER_VARIABLE)
+            return cls(Path(named), FOLDER_VARIABLE, None) if named else None
+        asked = None if cache.disk_bytes is None else int(cache.disk_bytes)
+        return cls(Path(cache.disk), "cache", asked) if cache.disk else None
+
+    def take(self, data: OpenDatabase, number: int, count: int, here: int) -> CacheFile | None:
+        """Take a cache file for a part of a data set; None: the disk has no room for one.
+
+        Args:
+            data: data set that is open.
+            number: number of this root or process in its job.
+            count: number of those that may take one.
+            here: number of these on this machine.
+
+        Raises:
+            OSError: the folder is not there, or cannot be written to.
+            Error: the data file was written to.
+        """
+        from lmdbio.cache import claim, state_of  # others begin sooner without it
+
+        state, alone = state_of(data), here == 1
+        return claim(self.folder, state, number, count, self.asker, is_alone=alone)
+
+    def room(self, file: CacheFile, here: int) -> int:
+        """Return how many bytes of the data set a file keeps at most."""
+        from lmdbio.cache import room_on_disk
+
+        return room_on_disk(file, self.asked, here)
 
 
 class Caching(NamedTuple):
@@ -185,8 +234,8 @@ def agree_cache(
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
         size, beside = measure(source)
-        left = _take_file(wish.cache, source, team, roots, roots_here)
-        room = _room(wish, schedule, source, roots_here, beside)
+        memory = _memory_room(wish, schedule, source, roots_here, beside)
+        room, left = _take_disk(wish, source, team, roots, roots_here, memory)
         return _Offer(room, size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
@@ -278,48 +327,24 @@ def _told(taken: list[_Taken]) -> str:
     return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
 
 
-def _folder(cache: Cache | str | None) -> Path | None:
-    """Return the folder of a disk that roots are to use; None: none."""
-    named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else None
-
-
-def _take_file(
-    cache: Cache | str | None, source: RootSource, team: int, roots: int, roots_here: int
-) -> int | None:
-    """Take a cache file in the folder of this root's disk, if it is to use one.
+def _take_disk(
+    wish: Wish, source: RootSource, team: int, roots: int, roots_here: int, memory: int
+) -> tuple[Room, int | None]:
+    """Take a cache file on this root's disk, if it is to use one.
 
     Returns:
-        Where the part ends that an earlier job has left in it, bytes; None: there is none.
-
-    Raises:
-        OSError: the folder is not there, or cannot be written to.
+        The room of the root, with that of its memory; and where the part ends that an earlier job
+        has left in the file, bytes, None: there is none.
     """
-    folder = _folder(cache)
-    if folder is None:
-        return None
-    from lmdbio.cache import claim, state_of
+    from lmdbio.placement.homes import Room  # others begin sooner without it
 
-    index = source.index
-    state = state_of(index)
-    asker, alone = "cache" if isinstance(cache, Cache) else FOLDER_VARIABLE, roots_here == 1
-    file = source.cache_file = claim(folder, state, team, roots, asker, is_alone=alone)
-    return None if file is None else file.left
-
-
-def _refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: int) -> None:
-    """Refuse a cache that a root has not the memory for, beside its window.
-
-    Raises:
-        MemoryError: this machine has less, for each of so many roots.
-    """
-    available = available_bytes() // roots_here
-    if need + window_bytes > available:
-        raise MemoryError(
-            f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "
-            f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
-            f"{roots_here} roots of this machine can get"
-        )
+    disk = Disk.of(wish.cache)
+    if disk is None:
+        return Room(memory), None
+    file = source.cache_file = disk.take(source.index, team, roots, roots_here)
+    if file is None:
+        return Room(memory), None
+    return Room(memory, disk.room(file, roots_here)), file.left
 
 
 def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
@@ -334,28 +359,22 @@ def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
     return min(int(wish.cache.memory), whole)
 
 
-def _room(
+def _memory_room(
     wish: Wish, schedule: Schedule, source: RootSource, roots_here: int, window_bytes: int
-) -> Room:
-    """Return how many bytes a root keeps at most, beside its window.
+) -> int:
+    """Return how many bytes of memory a root keeps at most, beside its window.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
     """
-    from lmdbio.placement.homes import Room
-
-    disk = _disk_room(wish.cache, source, roots_here)
+    available = available_bytes() // roots_here
     if not isinstance(wish.cache, Cache):
-        return Room(auto_memory(available_bytes() // roots_here, window_bytes), disk)
-    _refuse_memory(source, _need(wish, schedule, source), window_bytes, roots_here)
-    return Room(int(wish.cache.memory), disk)
-
-
-def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -> int:
-    """Return how many bytes of the data file a root keeps on its disk at most."""
-    if source.cache_file is None:
-        return 0
-    from lmdbio.cache import room_on_disk
-
-    asked = cache.disk_bytes if isinstance(cache, Cache) else None
-    return room_on_disk(source.cache_file, None if asked is None else int(asked), roots_here)
+        return auto_memory(available, window_bytes)
+    need = _need(wish, schedule, source)
+    if need + window_bytes > available:
+        raise MemoryError(
+            f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "
+            f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
+            f"{roots_here} roots of this machine can get"
+        )
+    return int(wish.cache.memory)

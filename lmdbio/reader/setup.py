@@ -43,13 +43,12 @@ from lmdbio.reader.block_size import Sizing, spare_bytes
 from lmdbio.reader.caching import Wish
 from lmdbio.reader.carrying import launch, wait_warm
 from lmdbio.reader.options import ReaderOptions
-from lmdbio.reader.phases import Sliced, choose_phases
+from lmdbio.reader.phases import Sliced, choose_phases, count_tokens
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.row_sources import RowSources, agree_row_sources, measure_extents
 from lmdbio.reader.supply import FileSupply, Supply
-from lmdbio.reader.tokens import count_tokens
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
 

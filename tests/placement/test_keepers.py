@@ -23,6 +23,7 @@ from lmdbio.placement.keepers import (
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
+from tests.placement.exchange import check_blocks
 
 PLENTY = 1 << 40
 PLACEMENTS = st.sampled_from(["first", "frequency"])
@@ -148,27 +149,7 @@ def test_what_roots_bring_is_what_teams_await(
     placement: str, seed: int, count: int, roots: int, is_warm: bool
 ) -> None:
     schedule, _, _, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
-    sources = RecordSources(schedule, keepers)
-    for number in range(min(4, schedule.blocks or 4)):
-        brought: dict[tuple[int, int], list[int]] = {}
-        own: list[int] = []
-        for root in range(roots):
-            uses = sources.uses(number, root)
-            assert (np.diff(uses.records) >= 0).all() and (uses.blocks == number).all()
-            own.append(uses.own)
-            for i, team in enumerate(uses.teams.tolist()):
-                places = uses.order[uses.begins[i] : uses.begins[i + 1]]
-                brought[root, team] = uses.records[places].tolist()
-        for team in range(roots):
-            block = sources.block(number, team)
-            assert sorted(block.order.tolist()) == list(range(len(block.records)))
-            for i, root in enumerate(block.roots.tolist()):
-                rows = block.order[block.begins[i] : block.begins[i + 1]]
-                if root == team:
-                    own[team] -= len(rows)
-                elif root >= 0:
-                    assert brought.pop((root, team)) == block.records[rows].tolist()
-        assert not brought and not any(own)
+    check_blocks(RecordSources(schedule, keepers), schedule)
 
 
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
