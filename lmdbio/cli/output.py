@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -192,6 +192,25 @@ def wide_console(*, stderr: bool = False, width: int = WIDTH) -> Console:
     if stream is None:  # closed before we began
         return console
     return Console(file=cast(TextIO, Trimmed(stream)), width=width)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    stderr: bool = False,
+    width: int = WIDTH,
+) -> None:
+    """Print a table: the first columns read from the left, all others are numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    wide_console(stderr=stderr, width=width).print(table, highlight=False)
 
 
 @contextmanager
