@@ -1,4 +1,4 @@
-"""What is chosen for each use of a file, and why, for ``info`` and ``tune``."""
+"""The choices for each use of a file, and their reasons, for ``info`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, AutoCache, auto_cache, order_hint
 from lmdbio.machine.calibration import Staggering, Stored
 from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose
-from lmdbio.machine.tokens import choose_tokens
+from lmdbio.machine.measured import choose_tokens
 from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
