@@ -1,6 +1,6 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``,
+Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``,
 ``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
 ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``,
 ``remote`` and ``_core``; only ``__main__`` uses it.
