@@ -38,10 +38,8 @@ from lmdbio.doctor.facts import (
 )
 from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
-from lmdbio.inside.patterns import describe_keys, key_forms
-from lmdbio.inside.summary import count_kinds
-from lmdbio.locate.disk_order import look_at_order
-from lmdbio.locate.glance import Glance
+from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
+from lmdbio.locate.glance import Glance, look_at_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage

@@ -42,8 +42,7 @@ from lmdbio.cli.output import (
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
-from lmdbio.locate.disk_order import DiskOrder, look_at_order
-from lmdbio.locate.glance import Glance
+from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
 from lmdbio.locate.touched import touching
