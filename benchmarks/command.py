@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
 from lmdbio.bench.processes import RunFailed
 
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
@@ -72,7 +74,7 @@ def guarded(run: Callable[[], int]) -> int:
             signal.signal(number, _interrupt)
     try:
         return run()
-    except (Missing, Failed, RunFailed, OSError, ValueError) as error:
+    except (Missing, Failed, RunFailed, OSError, ValueError, lmdb.Error) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Missing) else FAILED
     except Interrupted as interrupted:
