@@ -170,3 +170,16 @@ def _kill(left: Callable[[], Sequence[int]], process: subprocess.Popen[Any]) -> 
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.05)
         process.poll()
+
+
+def remove_group(group: Path) -> None:
+    """Remove a control group, which processes that have ended leave a moment later."""
+    until = time.monotonic() + SECONDS_TO_DIE
+    while True:
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
