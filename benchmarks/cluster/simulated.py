@@ -19,7 +19,7 @@ from lmdbio.simulate import Located, run_reader
 __all__ = ["environment_of", "predict", "simulate"]
 
 MIB, MB = float(1 << 20), 1e6
-#: Between processes of one machine, M a second; benchmarks.exchange measures it.
+#: Between processes of one machine, M a second, as roots exchange rows there.
 NETWORK = 1000.0
 #: Copied out of memory, M a second.
 MEMORY = 4000.0

@@ -16,9 +16,10 @@ import numpy as np
 
 from benchmarks.papers import pictures
 from benchmarks.papers.claims import PAPERS, Result, read_claims
-from benchmarks.report import Table, Verdict, judged
+from benchmarks.report import Verdict, judged
 from lmdbio import _core, simulate
 from lmdbio.bench.findings import figure
+from lmdbio.page.table import Table
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
