@@ -35,7 +35,7 @@ from lmdbio.planning.environment import Environment
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.simulate.job import Outcome
-from lmdbio.simulate.loads import Loads, loads_of
+from lmdbio.simulate.loads import Loads
 
 __all__ = ["run_reader", "run_readers"]
 
@@ -76,7 +76,7 @@ def run_reader(
     """
     outlook = Outlook(extents, job, options, alignment)
     environment = replace(environment, nodes=job.nodes)
-    loads = loads_of(outlook, extents, job)
+    loads = Loads(outlook, extents, job)
     shares = _tier_shares(outlook.homes, job.tiers)
     if len(shares) > len(environment.tiers):
         raise ValueError(
