@@ -119,27 +119,26 @@ def cli() -> None:
     """Reads LMDB data sets at the storage's own speed.
 
     \b
-    A data set is an LMDB environment: a folder with data.mdb, or a single file; or many of them: a
-    folder or a quoted pattern.
-        lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
-        lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
-        lmdbio info train_lmdb        what is in it, and whether the provenance file is good
-        lmdbio doctor train_lmdb      what limits it here, and the command to type next
-        lmdbio ls train_lmdb          its records: keys, sizes, types
-        lmdbio head train_lmdb        the first ones, shown
-        lmdbio get train_lmdb KEY     one value
-        lmdbio cat train_lmdb KEY...  several, one after the other
-        lmdbio export train_lmdb DIR  a file for each record, or a tar archive
-        lmdbio gallery train_lmdb     a page of small pictures of records
-        lmdbio verify train_lmdb      read it all, and prove it sound
-        lmdbio pull URL train.mdb     a copy of one that lies elsewhere, verified
-        lmdbio plan train_lmdb        the reads for some records, without doing them
-        lmdbio tune train_lmdb        how does its storage like to be read; remembered
-        lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
-        lmdbio run train.py           a program, lmdbio in the place of py-lmdb, and a report
-        lmdbio trace t.json           where did the time go; several ranks' traces as one
-        lmdbio cache list /local      what do jobs keep on this disk, and is it still good
-        lmdbio simulate               how long would a training take, loading its data in which way
+    A data set is an LMDB environment (a folder with data.mdb, or a single file), or several:
+    a folder of files, or a quoted pattern.
+        lmdbio convert train_lmdb     write its provenance file, train_lmdb/data.mdb.prov
+        lmdbio compact train_lmdb copy_lmdb     copy it in order, without free pages
+        lmdbio info train_lmdb        show what is in it, how it is read, and why
+        lmdbio doctor train_lmdb      find what limits it here, and the command to type next
+        lmdbio ls train_lmdb          list its records: keys, sizes, types
+        lmdbio head train_lmdb        show the first records
+        lmdbio get train_lmdb KEY     write one value; cat writes several
+        lmdbio export train_lmdb DIR  write a file for each record, or a tar archive
+        lmdbio gallery train_lmdb     draw a page of small pictures of its records
+        lmdbio verify train_lmdb      read its whole structure, and prove it sound
+        lmdbio pull URL train.mdb     copy a file from a server, and verify it
+        lmdbio plan train_lmdb        list the reads for some records, without doing them
+        lmdbio tune train_lmdb        measure its storage, and remember the best settings
+        lmdbio bench train_lmdb       race py-lmdb, lmdbio, fio and IOR on it
+        lmdbio run train.py           run a program with lmdbio in the place of py-lmdb
+        lmdbio trace t.json           sum up which requests were made when, of all ranks
+        lmdbio cache list /local      list the cache files of jobs on a disk, and their state
+        lmdbio simulate               predict how long a training takes, by its way of loading
         lmdbio demo                   write data, race py-lmdb, draw the result
         lmdbio COMMAND --help         all that a command can do, with examples
     """

@@ -38,7 +38,7 @@ PLAIN_BYTES = 24 << 20
 )  # fmt: skip
 @click.option(
     "--limit", type=click.IntRange(1, 5000), default=LIMIT, show_default=True,
-    help="Show so many records at most.",
+    help="Most records to show.",
 )  # fmt: skip
 @click.option("--first", is_flag=True, help="Show the first records, not some of all.")
 @click.option(
@@ -46,7 +46,7 @@ PLAIN_BYTES = 24 << 20
 )
 @click.option(
     "--side", type=click.IntRange(32, 1024), default=SIDE, show_default=True,
-    help="Pictures have so many pixels a side at most.",
+    help="Longest side of a picture, in pixels.",
 )  # fmt: skip
 @db_option
 @json_option
