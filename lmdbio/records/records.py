@@ -21,7 +21,6 @@ from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, is_several
 from lmdbio.records.field import Field
-from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
     PendingBatch,
@@ -31,6 +30,7 @@ from lmdbio.records.pending import (
 )
 from lmdbio.records.routes import Routes
 from lmdbio.records.samples import Samples, View
+from lmdbio.records.shard_batch import ShardBatch, ShardValues
 from lmdbio.records.shown import Shown
 from lmdbio.remote import absolute, shown
 
@@ -277,7 +277,7 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
-        return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
+        return self.begin(indices).batch() if self._routes.shard else self._routes.read(indices)
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many records will be read at random, by whatever calls.
@@ -301,12 +301,12 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError, OSError, Error: as ``read``.
         """
         routes = self._routes
-        return KeptBatch(routes, indices) if routes.kept else ReadBatch(routes, indices)
+        return ShardBatch(routes, indices) if routes.shard else ReadBatch(routes, indices)
 
     def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> PendingBatch:
         """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
         routes = self._routes
-        return self.begin(indices) if routes.kept else ReadBatch(routes, indices, fields)
+        return self.begin(indices) if routes.shard else ReadBatch(routes, indices, fields)
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingValues:
         """Begin what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.
@@ -315,8 +315,8 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError, OSError, Error: as ``values``.
         """
         routes = self._routes
-        if routes.kept:
-            return KeptValues(routes, indices)
+        if routes.shard:
+            return ShardValues(routes, indices)
         begun = monotonic_ns()
         if isinstance(indices, list):
             indices = indices.copy()

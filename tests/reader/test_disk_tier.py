@@ -21,11 +21,11 @@ import lmdb
 import pytest
 
 from lmdbio import Cache, Mode
-from lmdbio.cache import CacheFile, DiskTier, clear, disk_tier, find, verify
-from lmdbio.cache.disk_tier import DiskLimits
+from lmdbio.cache import CacheFile, CacheLimits, clear, find, verify
+from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.planning import homes
-from lmdbio.reader import filling
+from lmdbio.reader import shard_store
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -37,7 +37,7 @@ FEW_AHEAD = Mode(locate="scan", block_iterations=1)
 @pytest.fixture(autouse=True)
 def _small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
-    monkeypatch.setattr(filling, "SWEEP_BYTES", 64 << 10)
+    monkeypatch.setattr(shard_store, "LIMITS", CacheLimits(piece_bytes=64 << 10))
 
 
 @pytest.fixture
@@ -309,6 +309,9 @@ class BrokenReads:
             raise OSError(errno.EIO, "the disk is on fire")
         return False
 
+    def left(self) -> float:
+        return 1.0
+
     def close(self) -> None:
         """Nothing: they are no reads."""
 
@@ -317,17 +320,17 @@ def test_a_disk_that_fails_while_it_is_waited_for_is_given_up(
     read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read()
-    begin, left = DiskTier.read, [5]
+    begin, left = DiskTier.read_rows, [5]
 
     def breaks(self: DiskTier, *arguments: Any) -> Any:
         left[0] -= 1
         reads = begin(self, *arguments)
         if left[0] < 0:
-            reads.ticket.wait()
-            reads.ticket = BrokenReads()  # type: ignore[assignment]
+            reads._reads.wait()
+            reads._reads = BrokenReads()  # type: ignore[assignment]
         return reads
 
-    monkeypatch.setattr(DiskTier, "read", breaks)
+    monkeypatch.setattr(DiskTier, "read_rows", breaks)
     assert by_epoch(read(mode=FEW_AHEAD))[2]["file"] > 0
 
 
@@ -338,10 +341,14 @@ class StuckReads:
         time.sleep(timeout_ms / 1000)
         return False
 
+    def left(self) -> float:
+        return 1.0
+
 
 @pytest.fixture
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(stuck_s=0.2))
+    limits = CacheLimits(piece_bytes=64 << 10, stuck_s=0.2)
+    monkeypatch.setattr(shard_store, "LIMITS", limits)
 
 
 @pytest.mark.usefixtures("_little_patience")
@@ -349,17 +356,17 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
     read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read()
-    begin, left = DiskTier.read, [5]
+    begin, left = DiskTier.read_rows, [5]
 
     def hangs(self: DiskTier, *arguments: Any) -> Any:
         left[0] -= 1
         reads = begin(self, *arguments)
         if left[0] < 0:
-            reads.ticket.wait()
-            reads.ticket = StuckReads()  # type: ignore[assignment]
+            reads._reads.wait()
+            reads._reads = StuckReads()  # type: ignore[assignment]
         return reads
 
-    monkeypatch.setattr(DiskTier, "read", hangs)
+    monkeypatch.setattr(DiskTier, "read_rows", hangs)
     begun = time.monotonic()
     assert by_epoch(read(mode=FEW_AHEAD))[2]["file"] > 0
     assert time.monotonic() - begun < 20, "once, and not for each block"

@@ -25,10 +25,9 @@ from hypothesis import given, settings, strategies as st
 
 import lmdbio
 from lmdbio import _core
+from lmdbio.cache import CacheLimits, CacheShard
 from lmdbio.planning import homes
-from lmdbio.records import kept_loads
-from lmdbio.records.keep import even_homes, keep
-from lmdbio.records.kept_grains import KeptGrains
+from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
 from tests.support.interrupts import interrupt
@@ -63,10 +62,15 @@ def small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(
-    path: Path, part: int = 0, parts: int = 1, room: int = ROOM, **options: Any
-) -> tuple[Records, KeptGrains]:
+    path: Path,
+    part: int = 0,
+    parts: int = 1,
+    room: int = ROOM,
+    limits: CacheLimits = PROCESS_LIMITS,
+    **options: Any,
+) -> tuple[Records, CacheShard]:
     records = Records(path, **options)
-    return records, keep(records, even_homes(records, parts), part, room)
+    return records, keep(records, even_homes(records, parts), part, room, limits=limits)
 
 
 def some(seed: int, size: int = 60) -> list[int]:
@@ -186,7 +190,7 @@ class _Slow:
 
     def __init__(self, records: Records, before: Callable[[], None]) -> None:
         self._engine, self._before = records._routes.engine, before
-        self._memory = records._routes.kept.memory  # type: ignore[union-attr]
+        self._memory = records._routes.shard.memory  # type: ignore[union-attr]
         self._submit = self._engine.submit
         self.calls = 0
 
@@ -238,12 +242,9 @@ def test_no_thread_sees_a_grain_before_it_is_there(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_reading_goes_on_after_ctrl_c_at_any_moment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
+def test_reading_goes_on_after_ctrl_c_at_any_moment(folder: Path) -> None:
     for moment in range(40):
-        records, kept = opened(folder)
+        records, kept = opened(folder, limits=CacheLimits(load_bytes=4 * GRAIN))
 
         def work(records: Records = records) -> None:
             for _ in range(30):  # an end, for Python may lose the exception
@@ -297,8 +298,8 @@ def test_grains_that_cannot_be_read_are_done_without(
 def test_some_that_cannot_be_read_cost_the_others_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 8 * GRAIN)
-    records, _ = opened(folder, engine="pread")
+    limits = CacheLimits(load_bytes=8 * GRAIN)
+    records, _ = opened(folder, limits=limits, engine="pread")
     turn = iter(range(10**6))
 
     def fail_at_times() -> None:

@@ -16,7 +16,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,14 +28,13 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
-from lmdbio.cache import claim, disk_tier, find, state_of, verify
-from lmdbio.cache.disk_tier import DiskLimits
+from lmdbio import _core
+from lmdbio.cache import CacheLimits, CacheShard, claim, find, state_of, verify
+from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
-from lmdbio.records import kept_loads
-from lmdbio.records.keep import even_homes, keep
-from lmdbio.records.kept_grains import KeptGrains
+from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
 from tests.support.interrupts import interrupt
@@ -84,14 +83,16 @@ def opened(
     disk: int = ROOM,
     part: int = 0,
     parts: int = 1,
+    limits: CacheLimits = PROCESS_LIMITS,
     **options: Any,
-) -> tuple[Records, KeptGrains]:
+) -> tuple[Records, CacheShard]:
     records = Records(path, **options)
     try:
         source = records._source
         state = state_of(source)
         file = claim(folder, state, part, parts, "cache", is_alone=parts == 1)
-        return records, keep(records, even_homes(records, parts), part, memory, file, disk)
+        homes = even_homes(records, parts)
+        return records, keep(records, homes, part, memory, file, disk, limits)
     except BaseException:
         records.close()
         raise
@@ -167,10 +168,10 @@ def test_what_is_read_beforehand_is_read_once(path: Path, folder: Path) -> None:
     for memory, again in ((40 * GRAIN, False), (0, True), (ROOM, True)):
         records, kept = opened(path, folder, memory)
         with records:
-            assert kept.is_on_disk == again
+            assert kept.is_behind == again
             kept.preload()
             before = records.stats()
-            assert kept.is_on_disk and bool(before.warm_bytes) != again
+            assert kept.is_behind and bool(before.warm_bytes) != again
             read(records, EVERY)
             assert records.stats().read_bytes == before.read_bytes <= kept.kept_bytes
 
@@ -281,17 +282,14 @@ def test_threads_read_each_grain_once(path: Path, folder: Path, memory: int) -> 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_reading_goes_on_after_ctrl_c_at_any_moment(
-    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_goes_on_after_ctrl_c_at_any_moment(path: Path, folder: Path) -> None:
     job(path, folder, 60 * GRAIN)  # loads its modules, whose locks Python leaves held at Ctrl-C
-    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
-    monkeypatch.setattr(kept_loads, "BUFFER_BYTES", 4 * GRAIN)
+    limits = CacheLimits(load_bytes=4 * GRAIN, piece_bytes=4 * GRAIN)
     for moment in range(30):
         if moment % 5 == 0:
             for file in folder.iterdir():
                 file.unlink()
-        records, _ = opened(path, folder, 60 * GRAIN)
+        records, _ = opened(path, folder, 60 * GRAIN, limits=limits)
 
         def work(records: Records = records) -> None:
             for _ in range(20):  # an end, for Python may lose the exception
@@ -393,10 +391,9 @@ def test_a_disk_that_goes_on_to_damage_pages_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(damaged_max=30))
     job(path, folder, memory)
     flip_pages(path, find(folder)[0].path, 60)
-    stats = job(path, folder, memory)
+    stats = job(path, folder, memory, limits=CacheLimits(damaged_max=30))
     assert stats.damaged_pages > 30
     assert "is read no more: it has damaged" in caplog.text
     assert stats.file_records > 0 or memory
@@ -603,13 +600,9 @@ def test_a_disk_without_room_to_note_the_part_is_done_without(
     assert not any(entry.is_open for entry in find(folder))
 
 
-@pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(disk_tier, "LIMITS", DiskLimits(stuck_s=0.2))
-    yield
+HASTY = CacheLimits(stuck_s=0.2)
 
 
-@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("memory", [0, 60 * GRAIN])
 def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
     path: Path,
@@ -628,7 +621,7 @@ def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
 
     monkeypatch.setattr(os, "pwrite", hangs)
     try:
-        stats = job(path, folder, memory, epochs=2)
+        stats = job(path, folder, memory, epochs=2, limits=HASTY)
         assert stats.file_records > 0
         assert "does not answer" in caplog.text
         # Its number must not be another file's before the write has ended.
@@ -639,7 +632,6 @@ def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
     monkeypatch.undo()
 
 
-@pytest.mark.usefixtures("little_patience")
 def test_closing_waits_for_no_write_of_a_disk_whose_reads_have_failed_as_well(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,14 +641,14 @@ def test_closing_waits_for_no_write_of_a_disk_whose_reads_have_failed_as_well(
         answers.wait(60)
         return write(fd, data, offset)
 
-    records, kept = opened(path, folder, 0)
+    records, kept = opened(path, folder, 0, limits=HASTY)
     monkeypatch.setattr(os, "pwrite", hangs)
     begun = time.monotonic()
     try:
         with records:
             read(records, EVERY)
-            assert kept.disk is not None and kept.disk.tier.is_stuck
-            kept.disk.tier.note_failure(OSError(errno.EIO, "the disk is on fire"))
+            assert isinstance(kept.back, DiskTier) and kept.back.is_stuck
+            kept.back.note_failure(OSError(errno.EIO, "the disk is on fire"))
         assert time.monotonic() - begun < 20
     finally:
         answers.set()
@@ -685,24 +677,23 @@ class HangingTicket:
         self.close()
 
 
-@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("memory", [0, 60 * GRAIN])
 def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, memory: int
 ) -> None:
     job(path, folder, memory)
-    records, kept = opened(path, folder, memory)
-    assert kept.disk is not None
+    records, kept = opened(path, folder, memory, limits=HASTY)
+    assert isinstance(kept.back, DiskTier)
     hanging = HangingTicket()
     for name in ("submit", "submit_plan"):
-        monkeypatch.setattr(kept.disk.tier._engine, name, lambda *_, **__: hanging)
+        monkeypatch.setattr(kept.back._engine, name, lambda *_, **__: hanging)
     begun = time.monotonic()
     with records:
         for _ in range(2):
             read(records, EVERY)
         assert records.stats().file_records > 0
         monkeypatch.undo()
-        monkeypatch.setattr(kept.disk.tier, "_stuck_s", -DiskLimits().retry_s_max)
+        monkeypatch.setattr(kept.back, "_stuck_s", -CacheLimits().retry_s_max)
         before = records.stats()
         read(records, EVERY)
         assert records.stats().disk_records > before.disk_records, "it is asked again"
@@ -715,15 +706,15 @@ def test_a_disk_that_comes_and_goes_changes_nothing(path: Path, folder: Path, me
     for is_away_first in (True, False):
         records, kept = opened(path, folder, memory, 60 * GRAIN)
         with records:
-            assert kept.disk is not None
-            away, here = time.monotonic() + 60, -DiskLimits().retry_s
-            kept.disk.tier._stuck_s = away if is_away_first else here
+            assert isinstance(kept.back, DiskTier)
+            away, here = time.monotonic() + 60, -CacheLimits().retry_s
+            kept.back._stuck_s = away if is_away_first else here
             begun = records.begin_values(np.arange(COUNT)), records.begin(EVERY)
-            kept.disk.tier._stuck_s = here if is_away_first else away
+            kept.back._stuck_s = here if is_away_first else away
             assert list(begun[0].values()) == VALUES
             assert [bytes(one) for one in begun[1].values()] == VALUES
             assert records.stats().file_records > 0
-            kept.disk.tier._stuck_s = here
+            kept.back._stuck_s = here
             read(records, EVERY)
 
 
@@ -733,7 +724,7 @@ def test_reads_that_fail_give_the_disk_up(
     for memory in (0, 60 * GRAIN):
         job(path, folder, memory)
         records, kept = opened(path, folder, memory)
-        assert kept.disk is not None
+        assert isinstance(kept.back, DiskTier)
 
         def fail(*_: Any, **__: Any) -> None:
             raise OSError(errno.EIO, "the disk is on fire")
@@ -741,7 +732,7 @@ def test_reads_that_fail_give_the_disk_up(
         with records:
             read(records, EVERY[:30])
             for name in ("submit", "submit_plan"):
-                monkeypatch.setattr(kept.disk.tier._engine, name, fail)
+                monkeypatch.setattr(kept.back._engine, name, fail)
             for _ in range(2):
                 read(records, EVERY)
             assert records.stats().file_records > 0
@@ -786,7 +777,7 @@ def test_a_taken_file_is_closed_where_there_is_no_memory(
     def refuse(_: int) -> None:
         raise MemoryError("no memory for a buffer")
 
-    monkeypatch.setattr(kept_loads._core, "MappedMemory", refuse)
+    monkeypatch.setattr(_core, "MappedMemory", refuse)
     failure: BaseException | None = None
     try:
         opened(path, folder, ROOM)
