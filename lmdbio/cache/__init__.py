@@ -6,7 +6,7 @@ Uses ``errors``, ``_core``, ``remote``, ``planning``, ``observe``, ``machine``, 
     tier        what a tier has to do, and the limits of a cache
     memory      grains in memory, which are lent from where they lie
     disk        grains on a disk: read and compared, written, trusted no further
-    page_writer the thread that writes to a disk
+    writer      the thread that writes to a tier
     grains      where the grains of a shard lie in the data file
     table       which grains each tier has, and where records lie
     load, loads grains on their way between the data file and the tiers
@@ -30,7 +30,8 @@ from lmdbio.cache.folder import Entry, clear, find, verify
 from lmdbio.cache.shard import CacheShard
 from lmdbio.cache.source import SourceState, named
 from lmdbio.cache.staging import Region, StagingRing
-from lmdbio.cache.tier import LIMITS, CacheLimits
+from lmdbio.cache.tier import LIMITS, CacheLimits, TierReads
+from lmdbio.cache.writer import TierWrite
 
 __all__ = [
     "LIMITS",
@@ -42,6 +43,8 @@ __all__ = [
     "Region",
     "SourceState",
     "StagingRing",
+    "TierReads",
+    "TierWrite",
     "claim",
     "clear",
     "find",

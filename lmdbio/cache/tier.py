@@ -139,6 +139,7 @@ class TierReads:
         reads, self._reads = self._reads, None
         if reads is not None:
             _ABANDONED.append(reads)  # to end them would be to wait for them
+            self._wrong[:] = True
             self._tier.note_stuck()
 
     def close(self) -> None:

@@ -29,73 +29,28 @@ from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.cache import CacheLimits, CacheShard, claim, find, state_of, verify
+from lmdbio.cache import CacheLimits, find, verify
 from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
-from lmdbio.planning import homes
-from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from tests.cache.support import (
+    COUNT,
+    EVERY,
+    GRAIN,
+    ROOM,
+    VALUES,
+    Failing,
+    UnderWay,
+    by_records,
+    flip,
+    opened,
+    read,
+    wait_for,
+    written,
+)
 from tests.support import databases
 from tests.support.interrupts import interrupt
-
-COUNT, GRAIN = 240, 4096
-ROOM = 1 << 30
-
-
-def value(i: int) -> bytes:
-    """Inline, overflow and empty values of every length class."""
-    return bytes([i % 251]) * ((i * 37) % 60 if i % 3 else (i * 997) % 12_000)
-
-
-VALUES = [value(i) for i in range(COUNT)]
-EVERY = list(range(COUNT))
-SIZED = sum(map(bool, VALUES))
-
-
-def written(path: Path) -> Path:
-    with databases.open_writable(path, 1) as env:
-        databases.write(env, [(b"%08d" % i, one) for i, one in enumerate(VALUES)])
-    return path
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("kept") / "db")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "disk").mkdir()
-    return tmp_path / "disk"
-
-
-@pytest.fixture(autouse=True)
-def small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", GRAIN)
-    monkeypatch.setattr(homes, "HOME_GRAINS_MIN", 2**20)
-
-
-def opened(
-    path: Path,
-    folder: Path,
-    memory: int = 0,
-    disk: int = ROOM,
-    part: int = 0,
-    parts: int = 1,
-    limits: CacheLimits = PROCESS_LIMITS,
-    **options: Any,
-) -> tuple[Records, CacheShard]:
-    records = Records(path, **options)
-    try:
-        source = records._source
-        state = state_of(source)
-        file = claim(folder, state, part, parts, "cache", is_alone=parts == 1)
-        homes = even_homes(records, parts)
-        return records, keep(records, homes, part, memory, file, disk, limits)
-    except BaseException:
-        records.close()
-        raise
 
 
 def some(seed: int, size: int = 60) -> list[int]:
@@ -103,65 +58,11 @@ def some(seed: int, size: int = 60) -> list[int]:
     return found
 
 
-def read(records: Records, indices: list[int]) -> None:
-    """Read records both ways."""
-    expected = [VALUES[i] for i in indices]
-    assert [bytes(view) for view in records.read(indices)] == expected
-    assert list(records.values(np.array(indices, np.int64))) == expected
-
-
-def job(
-    path: Path, folder: Path, memory: int = 0, disk: int = ROOM, epochs: int = 3, **more: Any
-) -> Stats:
-    """Read all records, in an order of its own in each epoch, and return the counts."""
-    records, _ = opened(path, folder, memory, disk, **more)
-    with records:
-        for epoch in range(epochs):
-            order = np.random.default_rng(epoch).permutation(COUNT)
-            for batch in np.array_split(order, 7):
-                read(records, batch.tolist())
-        return records.stats()
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
+def job(path: Path, folder: Path, memory: int = 0, disk: int = ROOM, **more: Any) -> Stats:
+    return by_records(path, folder, memory, disk, **more).stats
 
 
 # --- what is kept, and for whom
-
-
-@pytest.mark.parametrize("memory", [0, 40 * GRAIN, ROOM])
-@pytest.mark.parametrize("engine", ["auto", "direct"])
-def test_the_next_job_reads_nothing_of_the_data_file(
-    path: Path, folder: Path, memory: int, engine: str
-) -> None:
-    first = job(path, folder, memory, engine=engine)
-    assert 0 < first.warm_bytes == first.read_bytes
-    assert first.file_records == 0 and first.own_records + first.disk_records == 6 * COUNT
-    assert first.own_bytes + first.disk_bytes == 6 * sum(map(len, VALUES))
-    assert (first.disk_records == 0) == (memory == ROOM)
-    (entry,) = find(folder)
-    assert entry.state == "current" and not entry.is_open
-    assert entry.kept_bytes == first.cache_disk_bytes == first.warm_bytes
-    assert verify(entry.path) == (entry.kept_bytes // 4096, 0)
-    for other in (memory, 0, ROOM):
-        second = job(path, folder, other, engine=engine)
-        assert second.warm_bytes == second.read_bytes == second.file_records == 0
-
-
-def test_tiers_keep_as_much_as_both_have_room_for(path: Path, folder: Path) -> None:
-    stats = job(path, folder, 70 * GRAIN, 80 * GRAIN)
-    assert 140 * GRAIN <= stats.warm_bytes <= 150 * GRAIN
-    assert stats.cache_bytes == 70 * GRAIN and stats.cache_disk_bytes <= 80 * GRAIN
-    assert stats.own_records and stats.disk_records and stats.file_records
-    (entry,) = find(folder)
-    assert entry.disk_bytes <= 80 * GRAIN + 3 * HEADER_BYTES
-    less = job(path, folder, 0, 40 * GRAIN)
-    assert less.cache_disk_bytes <= 40 * GRAIN, "and gives the rest back"
-    assert find(folder)[0].disk_bytes <= 40 * GRAIN + 3 * HEADER_BYTES
 
 
 def test_what_is_read_beforehand_is_read_once(path: Path, folder: Path) -> None:
@@ -201,15 +102,6 @@ def test_two_jobs_of_very_many_processes_have_a_file_for_each(path: Path, folder
         assert [name.split(".")[0].split("-")[-1] for name in files] == ["12000", "24001"]
 
 
-def test_two_jobs_in_one_folder_have_a_file_each(path: Path, folder: Path) -> None:
-    records, _ = opened(path, folder)
-    with records:
-        read(records, EVERY[::2])
-        assert job(path, folder).warm_bytes > 0
-        assert [entry.is_open for entry in find(folder)] == [True, False]
-        read(records, EVERY)
-
-
 @settings(max_examples=25, deadline=None)
 @example(seed=4294967295, parts=1, rooms=[(8, 150), (7, 150)], flips=1)
 @given(
@@ -219,13 +111,13 @@ def test_two_jobs_in_one_folder_have_a_file_each(path: Path, folder: Path) -> No
     flips=st.integers(0, 20),
 )
 def test_any_part_and_rooms_give_the_same(
-    path: Path, seed: int, parts: int, rooms: list[tuple[int, int]], flips: int
+    lasting: Path, seed: int, parts: int, rooms: list[tuple[int, int]], flips: int
 ) -> None:
     chance, flipped = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as name:
         for memory, disk in rooms:
             place = Path(name), memory * GRAIN + seed % GRAIN, disk * GRAIN
-            records, kept = opened(path, *place, seed % parts, parts)
+            records, kept = opened(lasting, *place, seed % parts, parts)
             with records:
                 assert kept.kept_bytes <= (memory + disk) * GRAIN
                 for turn in range(3):
@@ -348,138 +240,6 @@ def test_a_child_that_lives_on_holds_no_lock(path: Path, folder: Path) -> None:
 # --- files that are not as they were
 
 
-def flip(file: Path, offset: int) -> None:
-    with file.open("r+b") as cache:
-        cache.seek(offset)
-        byte = cache.read(1)
-        cache.seek(offset)
-        cache.write(bytes([byte[0] ^ 4]))
-
-
-def flip_pages(path: Path, file: Path, count: int) -> None:
-    """Flip a bit of so many pages that are kept."""
-    size, chance = (path / "data.mdb").stat().st_size, random.Random(3)
-    begin = file.stat().st_size - -(-size // 4096) * 4096
-    with file.open("rb") as cache:
-        cache.seek(begin)
-        pages = [i for i in range(size // 4096) if any(cache.read(4096)) and i > 1]
-    for page in chance.sample(pages, count):
-        flip(file, begin + page * 4096 + chance.randrange(4096))
-    assert verify(file)[1] == count
-
-
-@pytest.mark.parametrize("memory", [0, 60 * GRAIN, ROOM])
-def test_a_flipped_bit_is_found_and_mended(
-    path: Path, folder: Path, memory: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    job(path, folder, memory)
-    file = find(folder)[0].path
-    flip_pages(path, file, 20)
-    stats = job(path, folder, memory)
-    assert 0 < stats.damaged_pages <= 40
-    assert 20 * GRAIN <= stats.warm_bytes <= 80 * GRAIN
-    assert verify(file)[1] == 0
-    assert job(path, folder, memory).damaged_pages == 0
-    assert f"{file}: damaged pages are read from the data file again" in caplog.text
-
-
-@pytest.mark.parametrize("memory", [0, ROOM])
-def test_a_disk_that_goes_on_to_damage_pages_is_given_up(
-    path: Path,
-    folder: Path,
-    memory: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    job(path, folder, memory)
-    flip_pages(path, find(folder)[0].path, 60)
-    stats = job(path, folder, memory, limits=CacheLimits(damaged_max=30))
-    assert stats.damaged_pages > 30
-    assert "is read no more: it has damaged" in caplog.text
-    assert stats.file_records > 0 or memory
-
-
-@pytest.mark.parametrize("memory", [0, 60 * GRAIN, ROOM])
-def test_a_damaged_page_on_a_full_disk_is_given_up(
-    path: Path, folder: Path, memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job(path, folder, memory)
-    flip_pages(path, find(folder)[0].path, 10)
-    Failing(monkeypatch, HEADER_BYTES, errno.ENOSPC)
-    stats = job(path, folder, memory)
-    assert 0 < stats.damaged_pages <= 20 * 6
-    assert (stats.file_records > 0) == (memory != ROOM)
-
-
-def test_a_flipped_sum_is_found(path: Path, folder: Path) -> None:
-    job(path, folder)
-    file = find(folder)[0].path
-    for page in range(20, 40):
-        flip(file, HEADER_BYTES + 4 * page)
-    assert job(path, folder).damaged_pages > 0
-    assert verify(file)[1] == 0
-
-
-@pytest.mark.parametrize("left", [0, HEADER_BYTES - 1, HEADER_BYTES + 50, -5000])
-def test_a_cut_file_is_filled_anew(path: Path, folder: Path, left: int) -> None:
-    job(path, folder)
-    file = find(folder)[0].path
-    os.truncate(file, left if left >= 0 else file.stat().st_size + left)
-    assert find(folder)[0].state == "damaged"
-    assert job(path, folder).warm_bytes > 0
-    assert job(path, folder).warm_bytes == 0
-
-
-@pytest.mark.parametrize("memory", [0, 60 * GRAIN])
-def test_a_file_that_is_cut_while_it_is_read_is_given_up(
-    path: Path, folder: Path, memory: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    job(path, folder, memory)
-    file = find(folder)[0].path
-    records, _ = opened(path, folder, memory)
-    with records:
-        read(records, EVERY[:20])
-        os.truncate(file, HEADER_BYTES)
-        for _ in range(2):
-            read(records, EVERY)
-        stats = records.stats()
-        assert stats.file_records > 0
-        assert f"{file}: is read no more" in caplog.text
-    assert job(path, folder).warm_bytes > 0
-
-
-@pytest.mark.parametrize("kind", ["bytes", "pipe", "folder", "dangling link"])
-def test_what_is_no_cache_file_is_filled_anew_or_passed_over(
-    path: Path, folder: Path, kind: str
-) -> None:
-    job(path, folder)
-    name = find(folder)[0].path
-    name.unlink()
-    if kind == "bytes":
-        name.write_bytes(os.urandom(100_000))
-    elif kind == "pipe":
-        os.mkfifo(name)
-    elif kind == "folder":
-        name.mkdir()
-    else:
-        name.symlink_to(folder.parent / "nowhere")
-    assert job(path, folder).warm_bytes > 0
-    assert job(path, folder).warm_bytes == 0
-    assert [entry.state for entry in find(folder)] == (
-        ["current"] if kind == "bytes" else ["damaged", "current"]
-    )
-
-
-def test_a_file_that_is_removed_while_it_is_read_serves_on(path: Path, folder: Path) -> None:
-    job(path, folder)
-    records, _ = opened(path, folder)
-    with records:
-        read(records, EVERY[:20])
-        find(folder)[0].path.unlink()
-        read(records, EVERY)
-        assert records.stats().read_bytes == 0
-
-
 def rewrite(path: Path) -> None:
     """Commit so often that the pages of the state that readers have opened may be others."""
     with lmdb.open(str(path), map_size=1 << 28) as env:
@@ -517,57 +277,6 @@ def test_a_database_that_is_rewritten_gives_its_old_bytes_or_an_error(
 # --- disks that fail
 
 
-class Failing:
-    """``os.pwrite`` that fails when so many bytes have been written."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int, code: int) -> None:
-        self._left, self._code, self._write = left, code, os.pwrite
-        monkeypatch.setattr(os, "pwrite", self)
-
-    def __call__(self, fd: int, data: Any, offset: int) -> int:
-        if self._left <= 0:
-            raise OSError(self._code, os.strerror(self._code))
-        written = self._write(fd, memoryview(data)[: self._left], offset)
-        self._left -= written
-        return written
-
-
-@pytest.mark.parametrize("left", [-HEADER_BYTES + 500, 0, 77, 150_077, 400_000])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("memory", [0, 60 * GRAIN, ROOM])
-def test_a_disk_that_takes_no_more_keeps_what_it_has(
-    path: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    left: int,
-    code: int,
-    memory: int,
-) -> None:
-    # The header is written when the file is taken, and once more when its part is known.
-    is_early = left < 0
-    with monkeypatch.context() as patched:
-        Failing(patched, (1 if is_early else 2) * HEADER_BYTES + left, code)
-        if is_early and code == errno.EIO:
-            with pytest.raises(OSError, match=str(folder)):
-                job(path, folder, memory)
-            assert not list(folder.iterdir()), "and nothing is left behind"
-            return
-        stats = job(path, folder, memory)
-    if is_early:
-        assert "nothing is kept on this disk" in caplog.text and not list(folder.iterdir())
-        assert stats.disk_records == 0
-        return
-    assert "and no more" in caplog.text and str(folder) in caplog.text
-    assert (stats.disk_records > 0) == (left > 100 and memory != ROOM)
-    assert (stats.file_records > 0) == (memory != ROOM)
-    (entry,) = find(folder)
-    assert entry.kept_bytes >= stats.cache_disk_bytes and not entry.is_open
-    again = job(path, folder, memory)
-    assert again.file_records == 0 and again.damaged_pages == 0
-    assert again.warm_bytes <= again.cache_disk_bytes - stats.cache_disk_bytes
-
-
 def test_a_file_whose_part_cannot_be_noted_is_an_error_and_closed(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -603,35 +312,6 @@ def test_a_disk_without_room_to_note_the_part_is_done_without(
 HASTY = CacheLimits(stuck_s=0.2)
 
 
-@pytest.mark.parametrize("memory", [0, 60 * GRAIN])
-def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
-    path: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    memory: int,
-) -> None:
-    write, answers, left = os.pwrite, threading.Event(), [8]
-
-    def hangs(fd: int, data: Any, offset: int) -> int:
-        left[0] -= 1
-        if left[0] < 0:
-            answers.wait(60)
-        return write(fd, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", hangs)
-    try:
-        stats = job(path, folder, memory, epochs=2, limits=HASTY)
-        assert stats.file_records > 0
-        assert "does not answer" in caplog.text
-        # Its number must not be another file's before the write has ended.
-        assert find(folder)[0].is_open
-    finally:
-        answers.set()
-    wait_for(lambda: not find(folder)[0].is_open)
-    monkeypatch.undo()
-
-
 def test_closing_waits_for_no_write_of_a_disk_whose_reads_have_failed_as_well(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,28 +335,6 @@ def test_closing_waits_for_no_write_of_a_disk_whose_reads_have_failed_as_well(
     wait_for(lambda: not find(folder)[0].is_open)
 
 
-class HangingTicket:
-    """Reads that a disk never answers."""
-
-    out = None
-
-    def poll(self, timeout_ms: int = 0) -> bool:
-        time.sleep(timeout_ms / 1000)
-        return False
-
-    def left(self) -> float:
-        return 1.0
-
-    def close(self) -> None:
-        """Nothing: they are no reads."""
-
-    def __enter__(self) -> HangingTicket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @pytest.mark.parametrize("memory", [0, 60 * GRAIN])
 def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, memory: int
@@ -684,7 +342,7 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
     job(path, folder, memory)
     records, kept = opened(path, folder, memory, limits=HASTY)
     assert isinstance(kept.back, DiskTier)
-    hanging = HangingTicket()
+    hanging = UnderWay()
     for name in ("submit", "submit_plan"):
         monkeypatch.setattr(kept.back._engine, name, lambda *_, **__: hanging)
     begun = time.monotonic()
@@ -716,27 +374,6 @@ def test_a_disk_that_comes_and_goes_changes_nothing(path: Path, folder: Path, me
             assert records.stats().file_records > 0
             kept.back._stuck_s = here
             read(records, EVERY)
-
-
-def test_reads_that_fail_give_the_disk_up(
-    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for memory in (0, 60 * GRAIN):
-        job(path, folder, memory)
-        records, kept = opened(path, folder, memory)
-        assert isinstance(kept.back, DiskTier)
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise OSError(errno.EIO, "the disk is on fire")
-
-        with records:
-            read(records, EVERY[:30])
-            for name in ("submit", "submit_plan"):
-                monkeypatch.setattr(kept.back._engine, name, fail)
-            for _ in range(2):
-                read(records, EVERY)
-            assert records.stats().file_records > 0
-        assert "is read no more: [Errno 5] the disk is on fire" in caplog.text
 
 
 # --- the end
