@@ -1,4 +1,4 @@
-"""A third tier: each grain in a file of its own, in a folder. What a new tier has to have."""
+"""A third tier, with all that a new tier needs: each grain in a file of its own, in a folder."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def read(records: Records, indices: list[int]) -> None:
 
 
 class Job(NamedTuple):
-    """What a job has read.
+    """The counts of a job.
 
     Attributes:
         stats: counts of all of it.

@@ -1,4 +1,4 @@
-"""What a Reader alone says and takes of a disk: its counts, its memory, and the folder.
+"""Tests of a Reader with a disk: its counts, its memory, and the folder.
 
 Method: one process and a small file; of memory, a file that is larger than the budgets.
 """
