@@ -238,7 +238,7 @@ class GrainLoads:
             load.reads = self.back.read(load.grains, addresses, memory)
         elif self.back is not None:
             load.writes = tuple(self.back.write(load.grains, addresses, memory))
-        self.counter.submitted(begun)
+        self.counter.span("submit", begun)
 
     def _take_buffer(self) -> _core.Memory:
         """Return memory for what is read at once."""
@@ -283,7 +283,7 @@ class GrainLoads:
         begun_s, ended_s = reads.ticket.times
         self._note_step(ended_s - max(begun_s, self._landed_s))  # not behind those before
         self._landed_s = ended_s
-        self.counter.warmed(reads.size)
+        self.counter.count(warm_bytes=reads.size)
         return np.ones(len(load.grains), np.bool_)
 
     def _note_step(self, took_s: float) -> None:

@@ -111,7 +111,7 @@ class WaitingLoads:
                         return
             except (OSError, Error) as error:
                 self._fail(load, error)
-            self._loads.counter.waited(begun)
+            self._loads.counter.span("wait", begun)
 
     def _leave(self, load: Load) -> None:
         """Wait no more for a tier that does not answer.

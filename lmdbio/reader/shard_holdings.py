@@ -179,7 +179,7 @@ class ShardHoldings(KeptHoldings[Span]):
         extents = self._source.index.extents(uses.records.view(np.uint64))
         places, apart = self._table.places(extents), self._table.apart(extents)
         aside = np.empty(0, np.int64) if apart is None else np.flatnonzero(apart)
-        self._counter.located(begun, len(uses.records))
+        self._counter.span("locate", begun, located_records=len(uses.records))
         back = self._shard.back
         return Span(
             number=number,

@@ -8,8 +8,7 @@
     pending  records under way
     shard_batch  batches of which this process keeps a part
     keep     begins that: the part, even with those of other processes
-    shown    what notebooks show on a card
-    card     the card of Records
+    card     the card of Records, as notebooks show it
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,

@@ -5,6 +5,8 @@ A few records are looked at, wherever the file lies, and no key is searched for.
 
 from __future__ import annotations
 
+from html import escape
+
 import numpy as np
 
 from lmdbio.inside.card import notebook_card
@@ -22,15 +24,20 @@ __all__ = ["records_card"]
 RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
 
 
-def records_card(index: RecordIndex, name: str) -> str:
-    """Return the card of open Records as HTML.
+def records_card(index: RecordIndex, shown: object) -> str:
+    """Return the card of open Records as HTML; where they cannot be read, what ``repr`` gives.
 
     Args:
-        name: name of their class.
-
-    Raises:
-        OSError, Error: the file cannot be read.
+        index: index of the records.
+        shown: the Records.
     """
+    try:
+        return _card(index, type(shown).__name__)
+    except Exception as error:  # a notebook shows the object, not a traceback
+        return f"<pre>{escape(repr(shown))}\n{escape(str(error))}</pre>"
+
+
+def _card(index: RecordIndex, name: str) -> str:
     count = index.count
     numbers = np.linspace(0, count - 1, RECORDS) if count else np.empty(0)
     chosen = np.unique(numbers.astype(np.uint64))

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
+from lmdbio.batch import Batch, packed_copy
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
-from lmdbio.records.ahead import as_indices, cut, is_several, read_ahead
+from lmdbio.records.ahead import as_indices
 from lmdbio.records.pending import Pending
-from lmdbio.records.samples import STREAMED, Samples
+from lmdbio.records.samples import Samples
 
 __all__ = ["Mix", "MixedBatch"]
 
@@ -61,6 +61,8 @@ class Mix(Samples[Any, Any]):
         TypeError: a set is none.
         ValueError: a set is empty or has no weight, or a weight is not above 0.
     """
+
+    _counted = "sample {} of {} of an epoch"
 
     def __init__(
         self,
@@ -132,25 +134,9 @@ class Mix(Samples[Any, Any]):
         sets, samples = self.order.find(self._places([operator.index(index)]).view(np.int64))
         return self.names[int(sets[0])], int(samples[0])
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(self._streamed(range(len(self))[index]))
-        if is_several(index):
-            return self.subset(index)
-        at = operator.index(index)
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"{self.path}: sample {at} of {len(self)} of an epoch")
-        number, sample = self.order.find([at % len(self)])
+    def _one(self, at: int) -> Any:
+        number, sample = self.order.find([at])
         return self.sets[int(number[0])][int(sample[0])]
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._streamed(range(len(self)))
-
-    def _streamed(self, indices: range) -> Iterator[Any]:
-        """Iterate over samples, the next ones being read meanwhile."""
-        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
-        for begun in read_ahead(self.begin_values, parts, 1):
-            yield from begun.values()
 
     def key(self, index: SupportsIndex) -> Any:
         """Return the key of a sample in its set."""
@@ -171,26 +157,13 @@ class Mix(Samples[Any, Any]):
             given = np.where(given < 0, given + len(self), given)
         return as_indices(given, COUNT_MAX, self.path)
 
-    def begin(self, indices: npt.ArrayLike) -> PendingMixedBatch:
+    def begin(self, indices: npt.ArrayLike) -> PendingMixed:
         """Begin what ``read`` does: its batch is a ``MixedBatch``."""
-        return PendingMixedBatch(self, indices, "begin")
+        return PendingMixed(self, indices, "begin")
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingMixed:
         """Begin what ``values`` does."""
         return PendingMixed(self, indices, "begin_values")
-
-    def batches(
-        self,
-        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
-        batch_size: int | None = None,
-        *,
-        ahead: int = 1,
-    ) -> Iterator[Any]:
-        """Read one batch after another, the next ones while one is used (``Records.batches``)."""
-        each, known = cut(wanted, batch_size, len(self))
-        # Indices that go up are anywhere in their sets.
-        self.expect(known or (len(wanted) if batch_size and isinstance(wanted, range) else 0))
-        return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``), of all sets."""
@@ -237,6 +210,10 @@ class PendingMixed(Pending):
             self.close()
             raise
 
+    def batch(self) -> MixedBatch:
+        """Wait for the batch and return it."""
+        return MixedBatch(self.indices, self._sets, self._finish("batch"))
+
     def values(self) -> Iterator[Any]:
         """Wait for those that have to be read, and iterate over all."""
         values = self._finish("values")
@@ -262,22 +239,6 @@ class PendingMixed(Pending):
     def close(self) -> None:
         for part in self._parts.values():
             part.close()
-
-
-class PendingMixedBatch(PendingMixed):
-    """A batch of several sets under way."""
-
-    def batch(self) -> MixedBatch:
-        """Wait for the batch and return it."""
-        return MixedBatch(self.indices, self._sets, self._finish("batch"))
-
-    def values(self) -> Iterator[Any]:
-        """Wait for the batch and iterate over its views."""
-        return iter(self.batch())
-
-    def taken(self) -> list[Any]:
-        """Wait for the batch and return all of its views."""
-        return list(self.batch())
 
 
 class MixedBatch(Sequence[Any]):
@@ -338,11 +299,7 @@ class MixedBatch(Sequence[Any]):
             rows = self._rows[mine]
             places["offset"][mine] = part.offsets[rows] + np.uint64(part.buffer.ctypes.data)
             places["length"][mine] = part.lengths[rows]
-        packed = _core.pack_extents(places)
-        memory = _core.Memory(packed.room)
-        targets = packed.offsets + np.uint64(memory.address)
-        _core.copy_rows(np.ascontiguousarray(places["offset"]), packed.lengths, targets)
-        return packed_batch(memory, packed, self.indices)
+        return packed_copy(places, self.indices)
 
     def __len__(self) -> int:
         return len(self.sets)

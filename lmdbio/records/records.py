@@ -20,7 +20,6 @@ from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, is_several
-from lmdbio.records.field import Field
 from lmdbio.records.pending import (
     CachedValues,
     PendingBatch,
@@ -28,10 +27,9 @@ from lmdbio.records.pending import (
     ReadBatch,
     ReadValues,
 )
-from lmdbio.records.routes import Routes
+from lmdbio.records.routes import Field, Routes
 from lmdbio.records.samples import Samples, View
 from lmdbio.records.shard_batch import ShardBatch, ShardValues
-from lmdbio.records.shown import Shown
 from lmdbio.remote import absolute, shown
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Records", "open_records"]
 
 
-class Records(Shown, Samples[bytes, Batch]):
+class Records(Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
@@ -89,6 +87,7 @@ class Records(Shown, Samples[bytes, Batch]):
         IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
     """
 
+    _counted = "record {} of {}"
     #: The class of those whose samples are of several records; ``columns`` says it.
     of_columns: type[Records]
 
@@ -184,6 +183,12 @@ class Records(Shown, Samples[bytes, Batch]):
     def __repr__(self) -> str:
         return f"<Records of {self.path!r}: {len(self)} by {self.located_by}>"
 
+    def _repr_html_(self) -> str:
+        """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
+        from lmdbio.records.card import records_card  # others begin sooner without it
+
+        return records_card(self._source, self)
+
     def __len__(self) -> int:
         return self._source.count
 
@@ -222,14 +227,6 @@ class Records(Shown, Samples[bytes, Batch]):
             OSError, Error: the tree cannot be read, or the file has moved on.
         """
         return self._source.key(self._checked(index))
-
-    def _checked(self, index: SupportsIndex) -> int:
-        """Return an index from the beginning; IndexError: there is no such record."""
-        at, count = operator.index(index), self._source.count
-        at = at + count if at < 0 else at
-        if not 0 <= at < count:
-            raise IndexError(f"{self.path}: record {index} of {count}")
-        return at
 
     def index_of(self, key: bytes) -> int:
         """Return the record of a key; of a key with many values, that of the first.
@@ -277,7 +274,7 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
-        return self.begin(indices).batch() if self._routes.shard else self._routes.read(indices)
+        return self.begin(indices).batch()
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many records will be read at random, by whatever calls.
@@ -323,7 +320,7 @@ class Records(Shown, Samples[bytes, Batch]):
         if (cached := routes.held_values(indices)) is None:
             return ReadValues(routes, indices)
         wanted, values = cached
-        routes.counter.located(begun, len(wanted))
+        routes.counter.span("locate", begun, located_records=len(wanted))
         return CachedValues(routes, wanted, values)
 
     def stats(self) -> Stats:

@@ -144,7 +144,7 @@ class _Rows(Generic[R]):
         rows = self._shard.read_apart(extents, take)
         while not rows.poll(_core.SLICE_MS):
             pass
-        self._routes.counter.waited(begun)
+        self._routes.counter.span("wait", begun)
         return rows, taken[0] if taken else None
 
     def _differs(self, found: Flags | None) -> bool:
@@ -172,7 +172,9 @@ class ShardValues(PendingValues):
         self.indices = located[0]
         self._rows: _Rows[ReadValues] = _Rows(routes, located, ReadValues)
         own = self._rows.own
-        routes.counter.located(begun, len(self) if own is None else int(own.sum()))
+        routes.counter.span(
+            "locate", begun, located_records=len(self) if own is None else int(own.sum())
+        )
 
     def values(self) -> Iterator[bytes]:
         parts = self._rows.settle()

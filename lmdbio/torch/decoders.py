@@ -17,7 +17,7 @@ import torch
 
 from lmdbio import _core
 from lmdbio.batch import Batch
-from lmdbio.records.field import Field
+from lmdbio.records.routes import Field
 from lmdbio.torch.samples import RecordErrors
 from lmdbio.torch.whole import (
     BatchDecoder,

@@ -33,8 +33,6 @@ __all__ = [
     "SampleInfo",
     "Source",
     "Watch",
-    "begin_draws",
-    "end_draws",
     "sample_info",
 ]
 
@@ -85,9 +83,12 @@ class Indexed(Protocol):
 class Making:
     """The samples of a batch that a thread makes, one after another.
 
+    While it is entered, that thread draws from the generators of these samples.
+
     Args:
-        source: Source of their draws.
+        source: Source of their draws; None: they draw from the process's generators.
         batch: the batch, which knows its samples' indices.
+        watch: Watch of their transform.
 
     Attributes:
         made: samples made so far; the length is the place of the one that is being made.
@@ -104,9 +105,35 @@ class Making:
     _index: int | None = -1  # of the sample that the generators are seeded for
     _generators: dict[type, Any] | None = None
 
-    def __init__(self, source: Source, batch: Indexed) -> None:
-        self.source, self.batch = source, batch
+    def __init__(self, source: Source | None, batch: Indexed, watch: Watch) -> None:
+        self._draws, self._watch = source is not None, watch
+        self.source, self.batch = source or Source(0, 0), batch
         self.made: list[Any] = []
+
+    def __enter__(self) -> Making:
+        if not self._draws:
+            return self
+        if not _is_installed:
+            _install()
+        self.outer, _thread.making = _thread.making, self
+        watch = self._watch
+        if watch.source != self.source:  # transforms may draw from an epoch on
+            watch.left, watch.source = WATCHED_SAMPLES, self.source
+        if watch.left > 0:
+            self.mode = _TorchDraws()
+            self.mode.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._draws:
+            return
+        if self.mode is not None:
+            self.mode.__exit__(None, None, None)
+        _thread.making, self.outer = self.outer, None
+        if self.has_drawn:
+            self._watch.left = WATCHED_SAMPLES
+        elif self._watch.left > 0:
+            self._watch.left -= len(self.made)
 
     @property
     def index(self) -> int | None:
@@ -213,35 +240,6 @@ class Watch:
 
     def __init__(self) -> None:
         self.left, self.source = WATCHED_SAMPLES, Source(0, -1)
-
-
-def begin_draws(making: Making, watch: Watch) -> None:
-    """Have this thread draw from the generators of the samples that it makes, until ``end_draws``.
-
-    Args:
-        making: Making of these samples.
-        watch: Watch of their transform.
-    """
-    if not _is_installed:
-        _install()
-    making.outer = _thread.making
-    _thread.making = making
-    if watch.source != making.source:  # transforms may draw from an epoch on
-        watch.left, watch.source = WATCHED_SAMPLES, making.source
-    if watch.left > 0:
-        making.mode = _TorchDraws()
-        making.mode.__enter__()
-
-
-def end_draws(making: Making, watch: Watch) -> None:
-    """Have this thread draw as it did before ``begin_draws``."""
-    if making.mode is not None:
-        making.mode.__exit__(None, None, None)
-    _thread.making, making.outer = making.outer, None
-    if making.has_drawn:
-        watch.left = WATCHED_SAMPLES
-    elif watch.left > 0:
-        watch.left -= len(making.made)
 
 
 def _install() -> None:

@@ -89,7 +89,7 @@ class Image(TensorDecoder):
         ValueError: size or mode make no sense.
     """
 
-    _format = "image"
+    _format, _function = "image", "decode_image"
 
     def __init__(self, size: Sequence[int] | None = None, mode: str = "RGB") -> None:
         self._size = None if size is None else [operator.index(n) for n in size]
@@ -123,7 +123,8 @@ class Image(TensorDecoder):
 
     def _read(self, data: torch.Tensor) -> torch.Tensor:
         """Return one image, on the CPU."""
-        image: torch.Tensor = _io().decode_image(data, mode=_io().ImageReadMode[self._mode])
+        decode = getattr(_io(), self._function)
+        image: torch.Tensor = decode(data, mode=_io().ImageReadMode[self._mode])
         return image
 
     def _sized(self, image: torch.Tensor) -> torch.Tensor:
@@ -146,19 +147,15 @@ class Image(TensorDecoder):
         return torch.stack(images, out=gathered)
 
 
-class _Streams(threading.local):
-    """A stream of the GPU for each thread that decodes."""
-
-    def __init__(self) -> None:
-        self._streams: dict[torch.device, Any] = {}
-
-    def of(self, device: torch.device) -> Any:
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
+#: A stream of the GPU for each thread that decodes, by its device.
+_streams = threading.local()
 
 
-_streams = _Streams()
+def _stream_of(device: torch.device) -> Any:
+    streams = vars(_streams)
+    if str(device) not in streams:
+        streams[str(device)] = torch.cuda.Stream(device)
+    return streams[str(device)]
 
 
 @cache
@@ -196,7 +193,7 @@ class Jpeg(Image):
         ValueError: size, mode or device make no sense.
     """
 
-    _format = "JPEG"
+    _format, _function = "JPEG", "decode_jpeg"
 
     def __init__(
         self,
@@ -237,7 +234,7 @@ class Jpeg(Image):
         """Return the images of a batch on the GPU, decoded by it if it can."""
         values = [_bytes_of(value) for value in batch]
         mode = _io().ImageReadMode[self._mode]
-        stream = _streams.of(self._device)
+        stream = _stream_of(self._device)
         on_stream: AbstractContextManager[Any] = torch.cuda.stream(stream)
         with on_stream:
             try:
@@ -249,10 +246,6 @@ class Jpeg(Image):
         for one in made if isinstance(made, list) else [made]:
             one.record_stream(torch.cuda.default_stream(self._device))
         return made
-
-    def _read(self, data: torch.Tensor) -> torch.Tensor:
-        image: torch.Tensor = _io().decode_jpeg(data, mode=_io().ImageReadMode[self._mode])
-        return image
 
 
 def _there(images: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:

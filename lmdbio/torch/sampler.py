@@ -12,10 +12,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.torch.draws import Source
-from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding
-from lmdbio.torch.resume import EpochCursor, EpochSlice, State
+from lmdbio.torch.ranks import Communicator, refuse_second_sharding
+from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering, State
 
-__all__ = ["BatchIndices", "BatchSampler", "RankSampler"]
+__all__ = ["BatchIndices", "BatchSampler", "Ordered", "RankSampler"]
 
 
 class BatchIndices(list[int]):
@@ -88,7 +88,49 @@ class RankSampler(DistributedSampler[int]):
         self._cursor.set_epoch(epoch)
 
 
-class BatchSampler(torch.utils.data.Sampler[list[int]]):
+class Ordered:
+    """Something that hands out batches in the order of a cursor, which trainers ask and set."""
+
+    _cursor: EpochCursor
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples of a rank's batch."""
+        return self._cursor.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._cursor.drop_last
+
+    @property
+    def sampler(self) -> RankSampler:
+        """The indices of this rank's samples; trainers tell it the epoch (``set_epoch``)."""
+        return RankSampler(self._cursor)
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch."""
+        return len(self._cursor)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._cursor.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._cursor.set_epoch(epoch)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next iteration go on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._cursor.load(state)
+
+
+class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
     """Batches of indices: each rank's, in one order over all ranks, seeded and resumable.
 
         loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 32, shuffle=True))
@@ -131,16 +173,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         ranks: int | None = None,
         comm: Communicator | None = None,
     ) -> None:
-        self._cursor = EpochCursor(
-            _count(source),
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            even=even,
-            ranks=Ranks(rank, ranks, comm),
-            mix=getattr(source, "mixing", None),
-        )
+        place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
+        ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
+        mix = getattr(source, "mixing", None)
+        self._cursor = EpochCursor(_count(source), batch_size, ordering, mix=mix)
         self._latest: Indices | None = None  # the one that was asked last
         self._made: weakref.ref[Indices] | None = None  # the newest one
 
@@ -150,25 +186,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         made = cls.__new__(cls)
         made.__setstate__({"_cursor": cursor})
         return made
-
-    @property
-    def batch_size(self) -> int:
-        """Number of samples of a rank's batch."""
-        return self._cursor.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
-        return self._cursor.drop_last
-
-    @property
-    def sampler(self) -> RankSampler:
-        """The indices one by one: trainers tell it the epoch (``sampler.set_epoch``)."""
-        return RankSampler(self._cursor)
-
-    def __len__(self) -> int:
-        """Return the number of batches of a whole epoch."""
-        return len(self._cursor)
 
     def __iter__(self) -> Indices:
         made = Indices(self._cursor, self)
@@ -181,15 +198,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._cursor = state["_cursor"]
         self._latest = self._made = None
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next iteration."""
-        return self._cursor.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
-        self._cursor.set_epoch(epoch)
 
     def state_dict(self, batches: int | None = None) -> State:
         """Return where the iteration is that was asked last, else where the next one begins.
@@ -205,14 +213,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         if latest is None or not latest.is_current:
             return self._cursor.state(self._cursor.epoch, self._cursor.used)
         return latest.state(batches)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on where the state was saved.
-
-        Raises:
-            ValueError: it is of other data.
-        """
-        self._cursor.load(state)
 
 
 def _count(source: object) -> int:
