@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
 from lmdbio.bench.processes import RunFailed
 
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
@@ -72,7 +74,7 @@ def guarded(run: Callable[[], int]) -> int:
             signal.signal(number, _interrupt)
     try:
         return run()
-    except (Missing, Failed, RunFailed, OSError, ValueError) as error:
+    except (Missing, Failed, RunFailed, OSError, ValueError, lmdb.Error) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Missing) else FAILED
     except Interrupted as interrupted:
@@ -168,3 +170,16 @@ def _kill(left: Callable[[], Sequence[int]], process: subprocess.Popen[Any]) -> 
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.05)
         process.poll()
+
+
+def remove_group(group: Path) -> None:
+    """Remove a control group, which processes that have ended leave a moment later."""
+    until = time.monotonic() + SECONDS_TO_DIE
+    while True:
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

@@ -11,6 +11,7 @@ A benchmark that is interrupted, or fails, tells what it had found up to then.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -116,20 +117,38 @@ class Told:
     Attributes:
         title: title of the page.
         verdicts: verdicts on what must hold.
-        tables: further tables, which stand below the verdicts.
+        parts: further tables, and what stands below each on the page, as HTML.
         lead: sentence above each of them on the page, below all in a terminal.
+        lines: sentences at the end, in a terminal.
+        more: sections at the end of the page, as HTML.
         facts: further values for the JSON file.
+        summed: whether verdicts are shown by what must hold, not one by one.
         ended: reason why not everything was measured; "" if it was.
         failed: whether a contestant failed.
     """
 
     title: str
     verdicts: list[Verdict] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    parts: list[tuple[Table, str]] = field(default_factory=list)
     lead: str = ""
+    lines: list[str] = field(default_factory=list)
+    more: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    summed: bool = False
     ended: str = ""
     failed: bool = False
+
+    @property
+    def table(self) -> Table:
+        """All verdicts."""
+        if self.summed:
+            return report.summary(self.verdicts)
+        return report.verdict_table(self.verdicts, "What must hold")
+
+    @property
+    def status(self) -> int:
+        """The exit status: 2 if a contestant failed, 1 if a bound was not reached, else 0."""
+        return report.status(self.verdicts, failed=self.failed)
 
 
 def now() -> str:
@@ -155,29 +174,30 @@ def conduct(
     def work() -> int:
         try:
             measured(asked, told, console)
-        except command.Interrupted:
-            told.ended = "Interrupted"
+        except BaseException as error:
+            told.ended = "Interrupted" if isinstance(error, command.Interrupted) else str(error)
             raise
         finally:
-            if told.verdicts or told.tables:
+            if told.verdicts or told.parts or told.more:
                 tell(time.monotonic() - begun)
-        return report.status(told.verdicts, failed=told.failed)
+        return told.status
 
     def tell(seconds: float) -> None:
-        verdicts = report.verdict_table(told.verdicts, "What must hold")
-        for table in (*told.tables, verdicts):
+        for table in (*(table for table, _ in told.parts), told.table):
             if table.rows:
                 console.print(table.on_screen())
-        if told.lead:
-            console.print(told.lead, highlight=False)
-        ended = f"; {told.ended}: not all was measured" if told.ended else ""
         counted = report.counted(told.verdicts) or "nothing is judged"
-        console.print(f"{counted}; {seconds:.0f} s{ended}", highlight=False)
+        ended = f"; {told.ended}: not all was measured" if told.ended else ""
+        for line in (told.lead, *told.lines, f"{counted}; {seconds:.0f} s{ended}"):
+            console.print(line, highlight=False, markup=False)
         found = {"machine": asdict(measure.machine(asked.data)), "began": began,
-                 "seconds": seconds, "ended": told.ended, **told.facts}  # fmt: skip
-        report.write(asked.json, found | {"verdicts": report.as_json(told.verdicts)})
-        body = verdicts.section() + "".join(one.section(told.lead) for one in told.tables)
-        report.write(asked.html, report.page(name, began, told.title, told.verdicts, body,
-                                             told.ended))  # fmt: skip
+                 "command": sys.argv, "seconds": seconds, "ended": told.ended}  # fmt: skip
+        verdicts = {"verdicts": report.as_json(told.verdicts)}
+        report.write(asked.json, found | told.facts | verdicts)
+        body = told.table.section() + "".join(
+            table.section(told.lead, below) for table, below in told.parts
+        )
+        page = report.page(name, began, told.title, told.verdicts, body + told.more, told.ended)
+        report.write(asked.html, page)
 
     return command.guarded(work)

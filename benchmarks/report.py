@@ -115,7 +115,9 @@ def spread_text(spread: Spread | None, form: str = "") -> str:
     return f"{figure(spread.median, form)} ({figure(spread.min, form)}-{figure(spread.max, form)})"
 
 
-def verdict_table(verdicts: Sequence[Verdict], title: str = "") -> Table:
+def verdict_table(
+    verdicts: Sequence[Verdict], title: str = "", notes: Sequence[str] = ()
+) -> Table:
     """Return every verdict in a line; words that the line above has are not said again."""
     rows, before = [], ""
     for one in verdicts:
@@ -124,7 +126,7 @@ def verdict_table(verdicts: Sequence[Verdict], title: str = "") -> Table:
                      one.state, one.note))  # fmt: skip
     heads = ("what", "who", "where", "measured", "against", "figure", "bound", "state", "note")
     left = ("who", "where", "against", "state", "note")
-    return Table(title, heads, rows, left, marks=STATES)
+    return Table(title, heads, rows, left, notes, STATES)
 
 
 def summary(verdicts: Sequence[Verdict]) -> Table:

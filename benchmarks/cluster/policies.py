@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.lanes import epochs_of, waits_of
+from benchmarks.papers.lanes import epochs_of, late_of, waits_of
 from lmdbio.page.drawing import nice_ticks
 from lmdbio.simulate import SOURCES
 
@@ -116,12 +116,6 @@ def policy_of(name: str, runs: Sequence[Mapping[str, Any]]) -> Measured:
             )
         )  # fmt: skip
     return Measured(name, tuple(epochs), late)
-
-
-def late_of(run: Mapping[str, Any]) -> int:
-    """Return the rows of a run that were read for other roots were late."""
-    stats = (rank["stats"] for rank in run["ranks"])
-    return sum(int(one["late_records"] + one["gone_records"]) for one in stats)
 
 
 def names_of(source: str) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
         f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} bytes, "
         f"{asked.ranks} accelerator{'s' * (asked.ranks > 1)}"
     )
-    told.tables = [table(racing, told.title)]
+    told.parts = [(table(racing, told.title), "")]
     told.facts = {
         "workload": asked.workload,
         "overrides": asked.overrides,

@@ -168,7 +168,9 @@ def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
     told.lead = NOTES
     told.ended = run_all(races, asked, deadline, console, pins=bool(gpu and asked.step))
     told.verdicts = [verdict for race in races for verdict in judge(race.cell)]
-    told.tables = [table(race.cell, state) for race in races for state in STATES if race.cell.runs]
+    told.parts = [
+        (table(race.cell, state), "") for race in races for state in STATES if race.cell.runs
+    ]
     for race in races if told.ended else ():
         if never := [way.name for way in race.cell.ways if way.name not in race.cell.runs]:
             console.print(f"never: {race.cell.name}: {', '.join(never)}")

@@ -33,7 +33,7 @@ import lmdb
 import numpy as np
 from rich.console import Console
 
-from lmdbio.bench.bars import bars, by_steps
+from lmdbio.bench.bars import bars
 from lmdbio.convert.convert import convert
 from lmdbio.provenance import find_sidecar
 
@@ -260,32 +260,29 @@ def digest(data: Any) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def content_of(made: Dataset, progress: Progress | None = None) -> str:
+def content_of(made: Dataset, progress: Progress) -> str:
     """Return the hash of what py-lmdb reads; leave the keys in ``keys_file``."""
-    keys, found = [], hashlib.blake2b(digest_size=DIGEST_BYTES)
+    keys, found, size = [], hashlib.blake2b(digest_size=DIGEST_BYTES), 0
     with lmdb.open(str(made.path), readonly=True, lock=False) as env:
         with env.begin(buffers=True) as txn:
             for key, value in txn.cursor():
                 keys.append(bytes(key))
                 found.update(digest(key) + digest(value))
-                if progress is not None:
-                    progress(len(value))
+                size += len(value)
+                if len(keys) % COMMIT_PUTS == 0:
+                    progress(size)
+    progress(made.value_bytes)
     made.keys_file.write_bytes(b"\n".join(keys))
     return found.hexdigest()
 
 
-def write(
-    recipe: Recipe,
-    path: Path,
-    writing: Progress | None = None,
-    reading: Progress | None = None,
-) -> Dataset:
-    """Write a data set with py-lmdb, in the place of an old one; its manifest comes last.
+def write(recipe: Recipe, path: Path, progress: Progress) -> Dataset:
+    """Write a data set with py-lmdb, in the place of an old one; it has no hash yet.
 
     Args:
         recipe: Recipe of the data set.
         path: folder of the environment.
-        writing, reading: see ``ensure``.
+        progress: function that is called with the bytes of values up to then.
 
     Raises:
         OSError: the folder has files that are no data set's.
@@ -304,20 +301,16 @@ def write(
             txn.put(key, value)
             records += 1
             value_bytes += len(value)
-            if writing is not None:
-                writing(len(value))
             if records % COMMIT_PUTS == 0:
+                progress(value_bytes)
                 txn.commit()
                 txn = env.begin(write=True)
             if value_bytes >= recipe.value_bytes_min:
                 break
         txn.commit()
         env.sync(True)
-    made = Dataset(recipe, path, records, value_bytes, (path / "data.mdb").stat().st_size, "")
-    made = replace(made, content=content_of(made, reading))
-    text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
-    manifest(path).write_text(text + "\n", encoding="utf-8")
-    return made
+    progress(value_bytes)
+    return Dataset(recipe, path, records, value_bytes, (path / "data.mdb").stat().st_size, "")
 
 
 def manifest(path: Path) -> Path:
@@ -337,30 +330,37 @@ def existing(recipe: Recipe, path: Path) -> Dataset | None:
     return made if made.recipe == recipe and made.file_bytes == size else None
 
 
-def ensure(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    writing: Progress | None = None,
-    reading: Progress | None = None,
-) -> tuple[Dataset, bool]:
+def ensure(recipe: Recipe, folder: Path, console: Console | None = None) -> tuple[Dataset, bool]:
     """The data set of ``recipe`` in ``folder``, written if it is not there and intact.
 
     Every record is read through py-lmdb and hashed on the way.
 
     Args:
-        writing, reading: functions of the size of each value, called when it is written or hashed.
+        recipe: Recipe of the data set.
+        folder: folder for the data set.
+        console: Console that shows the progress; None: none does.
 
     Returns:
         The data set, and whether it was there already.
     """
     path = folder / recipe.name
-    made = existing(recipe, path)
-    if made is not None:
-        with contextlib.suppress(lmdb.Error):
-            if content_of(made, reading) == made.content:
-                return made, True
-    return write(recipe, path, writing, reading), False
+    with bars(console or Console(quiet=True), sizes=True) as progress:
+
+        def counted(what: str) -> Progress:
+            task = progress.add_task(f"{what} {recipe.name}", total=recipe.value_bytes_min)
+            return lambda size: progress.update(task, completed=size)
+
+        made = existing(recipe, path)
+        if made is not None:
+            with contextlib.suppress(lmdb.Error):
+                if content_of(made, counted("hash")) == made.content:
+                    return made, True
+        made = write(recipe, path, counted("write"))
+        made = replace(made, content=content_of(made, counted("hash")))
+    # It comes last: a data set without one is written again.
+    text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
+    manifest(path).write_text(text + "\n", encoding="utf-8")
+    return made, False
 
 
 def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool = False) -> Dataset:
@@ -378,27 +378,14 @@ def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool =
         OSError: the folder has no room for it, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    total = recipe.value_bytes_min
     if existing(recipe, folder / recipe.name) is None:
         # A value of 3 KB occupies a page of 4 KiB.
-        needed, free = total * 3 // 2, shutil.disk_usage(folder).free
+        needed, free = recipe.value_bytes_min * 3 // 2, shutil.disk_usage(folder).free
         if needed > free:
             raise OSError(
                 f"{folder}: {recipe.name} needs {needed >> 20:,} MiB, {free >> 20:,} are free"
             )
-    with bars(console, sizes=True) as progress:
-        writes = progress.add_task(f"write {recipe.name}", total=total, visible=False)
-        reads = progress.add_task(f"hash {recipe.name}", total=total, visible=False)
-        made, reused = ensure(
-            recipe,
-            folder,
-            writing=by_steps(progress, writes, total),
-            reading=by_steps(progress, reads, total),
-        )
-        for task, visible in ((writes, not reused), (reads, True)):
-            progress.update(
-                task, total=made.value_bytes, completed=made.value_bytes, visible=visible
-            )
+    made, _ = ensure(recipe, folder, console)
     if converted and not find_sidecar(made.data_file).exists():
         with console.status(f"convert {recipe.name}"):
             convert(made.path)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,22 +123,6 @@ class Digest:
         self.sum = (self.sum + int.from_bytes(hashed.digest(), "little")) % 2**64
 
 
-class Laps:
-    """Seconds between calls."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.last = 0.0
-
-    def begin(self) -> None:
-        self.last = time.perf_counter()
-
-    def __call__(self) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
-
-
 def prepare(
     order: Order, rank: int, check: Check | None, lap: Lap | None, comm: Any = None
 ) -> Callable[[], Totals]:
@@ -237,28 +222,33 @@ def drop(order: Order) -> bool:
     return all(cold)
 
 
-def one_rank(order: Order, rank: int, pipe: Any) -> None:
-    """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
-    laps = Laps() if order.workload.access == "random" else None
+def ready(order: Order, rank: int, comm: Any = None) -> Callable[[bool], Outcome]:
+    """Do what is not timed; the function returned reads, and is told whether the run is cold."""
+    stamps: list[float] = []
+    is_random = order.workload.access == "random"
     digest = Digest() if order.verify else None
-    read = prepare(order, rank, digest, laps)
-    pipe.send(None)
-    cold = pipe.recv()
-    if digest is not None:
-        read()
-        pipe.send(Outcome(digest=digest.sum))
-        return
-    switches = measure.switches()
-    if laps is not None:
-        laps.begin()
-    sample = measure.timed(read, Path(order.workload.data_file), cold=cold)
-    seconds = tuple(laps.seconds) if laps is not None else ()
-    pipe.send(Outcome(sample, measure.switches() - switches, seconds))
+    lap = (lambda: stamps.append(time.perf_counter())) if is_random else None
+    read = prepare(order, rank, digest, lap, comm)
+
+    def run(cold: bool) -> Outcome:
+        if digest is not None:
+            read()
+            return Outcome(digest=digest.sum)
+        switches = measure.switches()
+        stamps.append(time.perf_counter())
+        sample = measure.timed(read, Path(order.workload.data_file), cold=cold)
+        laps = tuple(end - begun for begun, end in pairwise(stamps))
+        return Outcome(sample, measure.switches() - switches, laps)
+
+    return run
 
 
 def child(order: Order, rank: int, pipe: Any) -> None:
+    """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
     try:
-        one_rank(order, rank, pipe)
+        run = ready(order, rank)
+        pipe.send(None)
+        pipe.send(run(pipe.recv()))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -289,55 +279,42 @@ def run_processes(order: Order) -> Outcome:
         pipes.append(ours)
     for pipe in pipes:
         received(pipe)
-    data = Path(order.workload.data_file)
     cold = drop(order)
-    device = measure.device_counters(data)
     for pipe in pipes:
         pipe.send(cold)
-    told: list[Outcome] = [received(pipe) for pipe in pipes]
-    served = measure.device_counters(data)
-    return joined(told, device, served)
+    return joined([received(pipe) for pipe in pipes])
 
 
-def joined(told: list[Outcome], device: Device, served: Device) -> Outcome:
+def joined(told: list[Outcome]) -> Outcome:
     """Return one outcome of many processes'."""
     samples = [one.sample for one in told if one.sample is not None]
     return Outcome(
-        merge(samples, device, served) if samples else None,
+        merge(samples) if samples else None,
         sum(one.switches or 0 for one in told),
         tuple(lap for one in told for lap in one.laps),
         sum(one.digest for one in told) % 2**64,
     )
 
 
-Device = tuple[int, int] | None
+def merge(samples: list[measure.Sample]) -> measure.Sample:
+    """Return one sample of many processes': the slowest one's time, everyone's work.
 
-
-def merge(samples: list[measure.Sample], device: Device, served: Device) -> measure.Sample:
-    """Return one sample of many ranks': the slowest one's time, everyone's work.
-
-    Args:
-        samples: Sample of each rank.
-        device, served: the block device's counters before and after; None: it has none.
+    They begin together: while the slowest reads, the device serves all of them.
     """
-    if device and served:
-        samples[0] = replace(
-            samples[0], device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
-        )
 
     def total(name: str) -> int | None:
         values = [getattr(sample, name) for sample in samples]
         return None if None in values else sum(values)
 
     return replace(
-        samples[0],
-        seconds=max(sample.seconds for sample in samples),
+        max(samples, key=lambda sample: sample.seconds),
         cpu_seconds=sum(sample.cpu_seconds for sample in samples),
         records=sum(sample.records for sample in samples),
         value_bytes=sum(sample.value_bytes for sample in samples),
         fetched_bytes=total("fetched_bytes"),
         read_calls=total("read_calls"),
         major_faults=sum(sample.major_faults for sample in samples),
+        cold=samples[0].cold,
         # Shared memory counts once for each rank that touched it: a bound from above.
         peak_bytes=total("peak_bytes"),
     )
@@ -346,27 +323,19 @@ def merge(samples: list[measure.Sample], device: Device, served: Device) -> meas
 def run_ranks(order: Order) -> Outcome | None:
     """A run of MPI's ranks; rank 0 has the outcome.
 
-    The clock runs from one barrier to the moment when the last rank has its last value.
+    Clocks run from one barrier, until each rank has its last value.
     """
-    comm, digest = share.world(), Digest()
-    read = prepare(order, comm.rank, digest if order.verify else None, None, comm)
-    if order.verify:
-        read()
-        sums = comm.gather(digest.sum)
-        return None if sums is None else Outcome(digest=sum(sums) % 2**64)
-    data, switches = Path(order.workload.data_file), measure.switches()
+    comm = share.world()
+    run = ready(order, comm.rank, comm)
     cold = drop(order) if comm.rank == 0 else False
     comm.Barrier()
-    device = measure.device_counters(data)
-    sample = measure.timed(read, data, cold=cold)
+    outcome = run(cold)
     # A rank that waits in MPI keeps a core busy, which the others still need.
     ended = comm.Ibarrier()
     while not ended.Test():
         time.sleep(0.001)
-    served = measure.device_counters(data)
-    told = comm.gather(Outcome(sample, measure.switches() - switches))
-    nodes = share.count_nodes(comm)
-    return None if told is None else replace(joined(told, device, served), nodes=nodes)
+    told, nodes = comm.gather(outcome), share.count_nodes(comm)
+    return None if told is None else replace(joined(told), nodes=nodes)
 
 
 def run_command(order: Order) -> Outcome:

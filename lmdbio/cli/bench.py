@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -20,18 +19,17 @@ from lmdbio.cli.output import (
 )
 from lmdbio.cli.plan import RECORDS
 from lmdbio.planning.forecast import BATCH_MAX
-
-SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+from lmdbio.system.amounts import parse_bytes
 
 
 def to_size(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
     """A size such as ``128M`` in bytes."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None or int(match[1]) == 0:
-        raise click.BadParameter(f"{text!r} is no size; write 4K, 1M, 64M", param=param)
-    return int(match[1]) * SIZE_UNITS[match[2].upper()]
+    try:
+        return parse_bytes(text, "a size")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
 
 
 def to_transfers(

@@ -198,7 +198,7 @@ def simulate(
     made = simulate_jobs(
         scenario, asked, sources, cache, nodes, ranks, compared, semantics, settings
     )
-    tell_all(*made, settings, target, page_file)
+    tell_all(*made, settings, target, page_file, by_epoch=asked.are_given)
 
 
 def simulate_jobs(
@@ -267,8 +267,10 @@ def tell_all(
     settings: Settings,
     target: str | None,
     page_file: str | None,
+    *,
+    by_epoch: bool,
 ) -> None:
-    """Tell what was found: of one Reader's job its epochs.
+    """Tell what was found.
 
     Args:
         runs: runs that were simulated.
@@ -276,13 +278,15 @@ def tell_all(
         title: title of tables and page.
         settings: values that were changed.
         target, page_file: files to be written.
+        by_epoch: whether the epochs of a Reader's job are told, where it is the only one.
     """
     changed = {key for key, _ in settings}
     for line in words:
         if not (line.startswith("file system") and "file_system.rate" in changed):
             click.echo(line, err=True)
-    has_epochs = len(runs[0].found) == 1 and runs[0].found[0].epochs is not None
-    drawn = epochs_table if has_epochs else table_of
+    found = runs[0].found
+    by_epoch = by_epoch and len(found) == 1 and found[0].epochs is not None
+    drawn = epochs_table if by_epoch else table_of
     tell(runs, target, title, table_of=drawn, reasons_of=reasons_of, as_json=as_json)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks

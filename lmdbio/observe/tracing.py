@@ -84,13 +84,13 @@ def name_rank(rank: int) -> None:
 
 
 def trace(path: str | os.PathLike[str], *, size_bytes_max: int = SIZE_BYTES_MAX) -> Trace:
-    """Starts a trace of all that lmdbio does in this process, until it is closed.
+    """Start a trace of all that lmdbio does in this process, until it is closed.
 
     Args:
-        path: the file, which is overwritten. ``%p`` stands for the process's number, ``%r`` for
-            its rank (0 without MPI). Without them, ranks of a job write ``NAME.r3.json``, forked
-            children and whoever finds the file in use ``NAME.p1234.json``.
-        size_bytes_max: largest size of the file, bytes; what comes later is dropped, and counted.
+        path: trace file, which is overwritten. ``%p`` stands for the process's number, ``%r`` for
+            its rank (0 without MPI). Without them, ranks of a job write ``NAME.r3.json``; forked
+            children, and processes that find the file in use, write ``NAME.p1234.json``.
+        size_bytes_max: largest size of the file, bytes; later events are dropped, and counted.
 
     Returns:
         A context manager with ``close()``.

@@ -146,24 +146,25 @@ class Environment:
             raise ValueError(f"the file system has at least 1 client, not {clients}")
         return min(self.file_network, self.file_system.at(clients) / clients)
 
-    def own_rate(self, tier: int, *, divided: bool = True) -> float:
-        """M per second that one thread reads from a tier of its node (equation 3.7).
+    def own_rate(self, tier: int) -> float:
+        """M per second that one thread reads from a tier of its node.
+
+        All of the tier's rate, as the thesis' figures need it: equations 3.6 and 3.7 divide it by
+        the threads.
 
         Args:
             tier: 1 to J.
-            divided: whether threads share the tier's rate; else each has all of it.
 
         Raises:
             ValueError: there is no such tier.
         """
         if not 1 <= tier <= len(self.tiers):
             raise ValueError(f"there is no tier {tier} of {len(self.tiers)}")
-        one = self.tiers[tier - 1]
-        return one.read_rate / one.threads if divided else one.read_rate
+        return self.tiers[tier - 1].read_rate
 
-    def peer_rate(self, tier: int, *, divided: bool = True) -> float:
-        """M per second that one thread reads from a tier of another node (equation 3.6)."""
-        return min(self.network, self.own_rate(tier, divided=divided))
+    def peer_rate(self, tier: int) -> float:
+        """M per second that one thread reads from a tier of another node."""
+        return min(self.network, self.own_rate(tier))
 
     @property
     def staging_rate(self) -> float:

@@ -119,18 +119,18 @@ def predict(
     """Return how long the epochs of a Reader's job will take, and where records will come from.
 
     Args:
-        path: the environment's folder, or its file.
-        batch_size: records of all ranks in an iteration.
+        path: folder or file of the environment.
+        batch_size: number of records of all ranks in an iteration.
         nodes, ranks: number of nodes, and of ranks; by default one rank on each node.
-        epochs: number of epochs that are looked at.
-        shuffle, seed, cache, assignment, db: options of the Reader; what a cache leaves open
-            ("auto", the bytes of a disk) is as on nodes like this machine.
+        epochs: number of epochs.
+        shuffle, seed, cache, assignment, db: arguments of the Reader. "auto", and the size of a
+            disk tier, are resolved as on nodes like this machine.
         compute_seconds: time that ranks compute in each iteration.
 
     Raises:
-        ValueError: the words describe no job, or the data set holds no records.
+        ValueError: the arguments describe no job, or the data set holds no records.
         LookupError: there is no such database.
-        OSError, Error: it cannot be read.
+        OSError, Error: the data set cannot be read.
     """
     if not 0 <= compute_seconds < math.inf:
         raise ValueError(f"compute_seconds must be 0 or more, not {compute_seconds}")

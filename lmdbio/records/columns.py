@@ -28,10 +28,10 @@ U64 = npt.NDArray[np.uint64]
 
 
 class ColumnRecords(Records):
-    """``Records`` whose layout has several records a sample: values are tuples.
+    """``Records`` whose layout has several records per sample: values are tuples.
 
-    ``recs[i]`` gives a tuple of bytes, ``recs[a:b]`` a list of tuples, ``recs.read(indices)`` a
-    ``ColumnBatch``. The class of ``Records`` that have found such a layout.
+    ``recs[i]`` returns a tuple of bytes, ``recs[a:b]`` a list of tuples, ``recs.read(indices)`` a
+    ``ColumnBatch``. ``Records`` becomes this class when it finds such a layout.
     """
 
     @property

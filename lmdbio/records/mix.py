@@ -29,28 +29,28 @@ U64 = npt.NDArray[np.uint64]
 
 
 class Mix(Samples[Any, Any]):
-    """Samples of several sets in one order, of which each set is a share.
+    """Samples of several sets in one order, to which each set contributes its share.
 
         mix = lmdbio.Mix({"coco": coco, "sbu": sbu}, weights={"coco": 0.7, "sbu": 0.3}, seed=1)
         for batch in mix.batches(mix.epoch(0), 256): ...
         loader = lmdbio.torch.Loader(mix, 32, transform=decode)
 
-    The sample at a place is a function of seed and place alone (``planning.mix``): at any place
-    each set has come as often as its share, to within less than one sample, and of each set every
-    sample comes once before any comes again, in another order each time. A small set comes round
-    more often than a large one; epochs of the mix have nothing to do with that.
+    The sample at a position is a function of seed and position alone. At any position each set has
+    contributed its share to within less than one sample, and every sample of a set comes once
+    before any comes again, in another order each time. A small set repeats more often than a large
+    one, independently of the epochs of the mix.
 
     An epoch is ``epoch_size`` samples, ``len(mix)``. ``mix[i]``, slices and iteration are of epoch
-    0. ``read``, ``values``, ``batches`` and ``key`` go on beyond: index e * len(mix) + i is sample
-    i of epoch e. It can be pickled with its sets.
+    0. ``read``, ``values``, ``batches`` and ``key`` continue beyond: index e * len(mix) + i is
+    sample i of epoch e. A mix can be pickled with its sets.
 
     Args:
-        sets: ``Records`` that are open, or views of such, by name; or a sequence of them.
-        weights: weights of the sets, by name, or in their order: any numbers above 0, of which
-            only the proportions count. They are rounded to 65,536ths of the whole where their sum,
-            as whole numbers, would be larger. None: as many as each set has samples.
-        seed: seed of all orders; None: each set goes in its own order.
-        epoch_size: None: as many as all sets together have samples.
+        sets: open ``Records``, or views, by name; or a sequence of these.
+        weights: weights of the sets, by name or in their order: positive numbers, of which only
+            the proportions count. If their sum as whole numbers exceeds 65,536, they are rounded
+            to 65,536ths of the whole. None: the number of samples of each set.
+        seed: seed of all orders; None: each set comes in its own order.
+        epoch_size: number of samples in an epoch; None: the samples of all sets together.
 
     Attributes:
         names: names of the sets.
@@ -58,7 +58,7 @@ class Mix(Samples[Any, Any]):
         order: order in which samples come.
 
     Raises:
-        TypeError: a set is none.
+        TypeError: a set is neither ``Records`` nor a view.
         ValueError: a set is empty or has no weight, or a weight is not above 0.
     """
 

@@ -42,49 +42,47 @@ __all__ = ["Records", "open_records"]
 class Records(Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
-    ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
-    whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
-    once, ``recs[array]`` a view (``subset``). Iteration reads ahead. ``recs.key(i)`` and
+    ``recs[i]`` returns bytes, ``recs[a:b]`` a list of bytes, ``recs[array]`` a view (``subset``),
+    and ``recs.read(indices)`` a ``Batch``: its reads are sorted, coalesced and all in flight at
+    once, unless the page cache holds the batch. Iteration prefetches. ``recs.key(i)`` and
     ``recs.index_of(key)`` lead from record to key and back.
 
-    It can be pickled (the file is opened anew), used by many threads, and used after fork.
-    Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
+    Records can be pickled (the copy opens the file anew), used by many threads, and used after
+    fork. They take no lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file, or a URL; or several files, whose records
-            count on from file to file: a list of such, a pattern (``"shards/*.lmdb"``,
-            ``"**/data.mdb"``), or a folder of them. Few of the files are open at a time.
-        db: a named database, None for the main one.
-        locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
-        provenance: the provenance file, or the folder it is in.
-        check: "fast", "deep" or "always".
-        order: "key", or "insertion": records as they were put, where their keys tell
-            (``locate.open_record_index``); IncompatibleError where they do not.
-        layout: choice and order of the samples. None: all records, in key order. "auto" finds the
-            layout of the program that wrote the file, else all are samples; or the name of one
-            (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of several
-            records (an image and its label), values are tuples (``lmdbio.records.columns``).
-        skip: keys that are left out: one or several, as bytes or text, or patterns of such
-            (``*``, ``?``, ``[...]``), for which all keys are read.
+        path: folder or file of an environment, or a URL; or several files, whose records continue
+            from file to file: a list of paths, a pattern (``"shards/*.lmdb"``,
+            ``"**/data.mdb"``), or a folder. Few of the files are open at a time.
+        db: name of a named database; None: the main one.
+        locate: "auto", "provenance" or "scan": whether a provenance file or a walk of the tree
+            finds the records.
+        provenance: provenance file, or the folder that holds it.
+        check: "fast", "deep" or "always": how to check the provenance file.
+        order: "key", or "insertion" for records as they were put, if that order is known.
+        layout: choice and order of the samples. None: all records, in key order. "auto": the
+            layout of the program that wrote the file, else all records. Or a layout's name
+            (``lmdbio.layouts.KNOWN``), or a ``Layout`` of your own. Values are tuples if a sample
+            has several records, such as an image and its label.
+        skip: keys to leave out: one or several, as bytes or text, or patterns (``*``, ``?``,
+            ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
-        depth: requests in flight.
-        gap_bytes_max, request_bytes_max: see ``PlanOptions``.
-            Those of these four that are "auto" or None are chosen (``lmdbio.machine.choice``);
-            ``choice`` says how, and why.
-        readahead: bring the whole file to the page cache, or from afar to memory, behind random
-            reads (``lmdbio.reading.file_cache``), as
-            far as the reads made so far are worth it. None: if there is room, once they have
-            cost as much as that will; True: from the first read on; False: never.
-        memory_bytes_max: number of bytes that this object may take in this process (an integer, or
-            text such as "2G"), with those of other processes that read alike (``expect``). Pages
-            of the file that it maps, and copies records from, count as well; batches come on top.
-            None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of
-            2.5 GB and a quarter of the memory available to the process.
-        subdir: whether the path is a folder, as in ``lmdb.open``; None takes either.
+        depth: number of requests in flight.
+        gap_bytes_max, request_bytes_max: bytes that may be read to save a request; bytes of the
+            largest request. "auto" and None in these four choose by the storage; the attribute
+            ``choice`` tells how, and why.
+        readahead: whether to load the whole file behind random reads, into the page cache, or,
+            from remote storage, into memory. None: if there is room, once random reads have cost
+            as much as loading; True: from the first read on; False: never.
+        memory_bytes_max: number of bytes that this object may take in this process, including
+            mapped pages of the file; an integer, or text such as "2G". Batches come in addition.
+            ``expect`` divides it among processes. None: ``LMDBIO_MEMORY_BYTES``, else the smaller
+            of 2.5 GB and a quarter of the memory available to the process.
+        subdir: whether the path is a folder, as in ``lmdb.open``; None: either.
 
     Raises:
         OSError, Error: the database cannot be opened.
-        IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
+        IncompatibleError: the database lacks this layout or order, or its keys contradict it.
     """
 
     _counted = "record {} of {}"

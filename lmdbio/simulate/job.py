@@ -150,7 +150,7 @@ def _init_seconds(scenario: Scenario, policy: Policy, held: Holdings) -> float:
             seconds = _fill_seconds(environment, own, tier.threads, file_rate)
             if policy.copies and len(records):
                 more = min(tier.capacity, whole) - own
-                rate = environment.peer_rate(number + 1, divided=False)
+                rate = environment.peer_rate(number + 1)
                 seconds += _fill_seconds(environment, max(0.0, more), tier.threads, rate)
             slowest = max(slowest, seconds)
     return slowest
@@ -199,8 +199,8 @@ def _arrays(scenario: Scenario, policy: Policy, held: Holdings) -> Arrays:
         "sizes": scenario.sizes,
         "access": scenario.access,
         "file_rates": np.array([environment.file_rate(n) for n in range(1, nodes + 1)]),
-        "own_rates": np.array([environment.own_rate(i, divided=False) for i in ranks]),
-        "peer_rates": np.array([environment.peer_rate(i, divided=False) for i in ranks]),
+        "own_rates": np.array([environment.own_rate(i) for i in ranks]),
+        "peer_rates": np.array([environment.peer_rate(i) for i in ranks]),
         "tier_threads": np.array([tier.threads for tier in tiers], np.uint32),
         **_entries(scenario, held, len(tiers)),
     }

@@ -36,7 +36,7 @@ from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome
-from lmdbio.simulate.loads import Loads, loads_of
+from lmdbio.simulate.loads import Loads
 
 __all__ = ["run_reader", "run_readers"]
 
@@ -77,7 +77,7 @@ def run_reader(
     """
     outlook = Outlook(extents, job, options, alignment)
     environment = replace(environment, nodes=job.nodes)
-    loads = loads_of(outlook, extents, job)
+    loads = Loads(outlook, extents, job)
     shares = _tier_shares(outlook.homes, job.tiers)
     if len(shares) > len(environment.tiers):
         raise ValueError(

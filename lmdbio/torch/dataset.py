@@ -53,30 +53,30 @@ _OF_DATALOADER = {
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """A map-style data set; its sample i is record i, or what a layout says (``Records``).
+    """A map-style data set: sample i is record i, or the i-th sample of a layout (``Records``).
 
-    A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
-    read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
-    that are forked or spawned.
+    A DataLoader that requests whole batches (``__getitems__``, as all since torch 2.0 do) has each
+    batch read at once: sorted, coalesced, all requests in flight. A Dataset can be pickled, and
+    used in workers that are forked or spawned.
 
     Args:
-        source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
-            view of such (``Records.split``), or a ``Mix``.
+        source: one path or several, as for ``Records``; or open ``Records``, a view of them
+            (``Records.split``), or a ``Mix``.
         transform: function from a value to a sample; with ``keys``, from a key and a value. None:
-            samples are values, or the pairs. Where samples are of several records, value and key
-            are tuples. What it draws by torch, ``random`` and ``numpy.random`` follows from seed,
-            epoch and index where a ``BatchSampler`` says these (``sample_info``).
-        keys: whether keys are handed out as well.
-        buffers: whether values are memoryviews, lent without a copy, instead of bytes. They may be
-            kept. (torch's ``default_collate`` takes them for sequences of numbers.)
-        errors: treatment of exceptions of the transform, which a note tells index, key and file
-            of: "raise"; "skip", which leaves these samples out of their batches and counts them
-            (``stats().skipped_records``); or a function of the exception, which is true for
+            samples are values, or the pairs. If samples have several records, value and key are
+            tuples. Its draws by torch, ``random`` and ``numpy.random`` follow from seed, epoch and
+            index if a ``BatchSampler`` gives the indices (``sample_info``).
+        keys: whether samples include their keys.
+        buffers: whether values are memoryviews, lent without a copy, instead of bytes. You may
+            keep them. (torch's ``default_collate`` takes them for sequences of numbers.)
+        errors: treatment of exceptions of the transform, to which a note adds index, key and file:
+            "raise"; "skip", which leaves these samples out of their batches and counts them
+            (``stats().skipped_records``); or a function of the exception, which returns true for
             samples to leave out.
         options: keywords of ``Records``.
 
     Raises:
-        TypeError: a word is none of these, with what to write instead.
+        TypeError: an unknown keyword; the message says what to write instead.
         OSError, Error: as ``Records``.
     """
 

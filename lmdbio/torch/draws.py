@@ -175,20 +175,20 @@ _KINDS: dict[type, Callable[[int], Any]] = {
 
 
 class SampleInfo:
-    """The sample that a transform makes, as ``get_worker_info`` tells of a worker.
+    """The sample that a transform is making, as ``get_worker_info`` describes a worker.
 
         def transform(value):
             rng = lmdbio.torch.sample_info().numpy
             return crop(decode(value), rng.integers(32, size=2))
 
-    Its generators are seeded from ``seed``, ``epoch`` and ``index``, so that a sample is augmented
-    alike in each run, whatever the number of threads, workers and ranks, and otherwise in each
+    Its generators are seeded from ``seed``, ``epoch`` and ``index``. So a sample is augmented
+    alike in each run, whatever the number of threads, workers and ranks, and differently in each
     epoch.
 
     Attributes:
         seed: seed of the loader.
         epoch: number of the epoch.
-        index: index of the sample; None: ``collate_fn`` puts a batch together.
+        index: index of the sample; None: ``collate_fn`` is making a batch.
     """
 
     __slots__ = ("_making", "epoch", "index", "seed")
@@ -217,11 +217,11 @@ class SampleInfo:
 
 
 def sample_info() -> SampleInfo | None:
-    """Return what is known of the sample that this thread makes.
+    """Return the sample that this thread is making.
 
     Returns:
         None outside of a transform or ``collate_fn`` of a loader of ``lmdbio.torch``, and in a
-        ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which says
+        ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which gives
         neither seed nor epoch.
     """
     making = _thread.making

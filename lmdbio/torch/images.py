@@ -173,20 +173,20 @@ def _gpu_reason(device: str) -> Reason | None:
 
 
 class Jpeg(Image):
-    """JPEG files, decoded by the CPU, or all of a batch at once by a GPU.
+    """JPEG files, decoded by the CPU, or a whole batch at once by a GPU.
 
         Loader(path, 256, shuffle=True, decode=Jpeg((224, 224), device="cuda"))
 
-    A GPU decodes on a stream of its own, beside the training, and resizes there; the thread that
-    waits for it is the loader's. Tensors are complete when they are handed out, and are for the
-    device's default stream: a program that uses them on another one calls ``record_stream``. A
-    batch that has images which the GPU cannot decode is decoded by the CPU, and taken to the GPU.
-    Other formats than JPEG are ``Image``'s.
+    A GPU decodes and resizes on a stream of its own, beside the training; a thread of the loader
+    waits for it. Tensors are complete when the loader yields them, for the device's default
+    stream: a program that uses them on another one calls ``record_stream``. The CPU decodes a
+    batch with images that the GPU cannot decode, and copies it to the GPU. ``Image`` decodes other
+    formats.
 
     Args:
         size, mode: arguments of ``Image``; a GPU has "RGB", "GRAY" and "UNCHANGED".
-        device: "cpu", or a GPU's, such as "cuda": batches are there then. Where no GPU can be
-            used, the CPU decodes, and batches stay there; ``decoding`` says why.
+        device: "cpu", or a GPU such as "cuda", where the batches are then. If no GPU is usable,
+            the CPU decodes, and batches stay there; ``decoding`` gives the reason.
 
     Raises:
         MissingExtraError: there is no torchvision.

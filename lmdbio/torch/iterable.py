@@ -124,24 +124,24 @@ class _Shared:
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
-    """Batches of samples, each rank's and each worker's own, read ahead.
+    """Batches of samples for each rank and each worker, prefetched.
 
         data = IterableDataset(path, 32, shuffle=True)
         loader = DataLoader(data, batch_size=None, num_workers=2)
         for epoch in range(epochs):
             for batch in loader:
 
-    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
-    whatever ``num_workers`` is; all ranks get as many. When all workers have made their last batch
-    of an epoch, the next iteration is the next epoch; one that was left before is begun again.
-    ``set_epoch`` or a state say otherwise.
+    Workers take a rank's batches in turns, so a loader yields the same batches in the same order
+    whatever ``num_workers`` is; all ranks get equally many. When all workers have made their last
+    batch of an epoch, the next iteration is the next epoch; an iteration that stopped earlier
+    starts again. ``set_epoch`` or a loaded state override this.
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        ahead: number of batches that are read while one is used.
+        ahead: number of batches that are prefetched.
 
     Raises:
         As ``Dataset`` and ``BatchSampler``.

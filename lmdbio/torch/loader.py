@@ -116,31 +116,31 @@ def _workers(
 
 
 class Loader(Ordered, torch.utils.data.DataLoader[Any]):
-    """Batches of samples, read by this process and decoded by workers that find themselves.
+    """Batches of samples, read by this process and decoded by workers that it chooses itself.
 
         with Loader(path, 32, shuffle=True, transform=decode) as loader:
             for batch in loader:
 
-    Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let other threads run
-    meanwhile, so threads of this process decode; those in Python do not, so processes do, which
-    are sent values and send batches in shared memory; batches that take less than to hand them
-    over (a quarter of a millisecond) are made by the loop's own thread. The batches themselves
-    tell which of these, and how many, cost the loop least, its own step included: ``workers`` says
-    so, and why. A transform that changes the program's state says ``processes=0``.
+    Decoders in C or C++ (PIL, OpenCV, torchvision, NumPy) release Python's lock, so threads of
+    this process run them. Decoders in Python hold it, so processes run them: they receive values
+    and return batches in shared memory. The loop's own thread makes batches that take less time
+    than handing them over (a quarter of a millisecond). The loader measures which of these, and
+    how many, cost the loop least, its own step included; ``workers`` tells the choice and its
+    reason. Pass ``processes=0`` for a transform that changes the program's state.
 
-    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
-    left before (a look, a check before the training) is begun again. ``set_epoch`` or a state say
-    otherwise. A batch counts for ``state_dict`` when it was handed out.
+    After an epoch's last batch, the next iteration is the next epoch; an iteration that stopped
+    earlier (a look, a check before the training) starts again. ``set_epoch`` or a loaded state
+    override this. A batch counts for ``state_dict`` once it was handed out.
 
-    For trainers it is a ``DataLoader`` that has no workers and whose sampler shares samples among
-    ranks already, so that they take it as it is; it has a ``DataLoader``'s ``dataset``,
-    ``sampler``, ``batch_sampler``, ``collate_fn`` and the rest.
+    Trainers see a ``DataLoader`` without workers whose sampler already shares samples among ranks,
+    so they take it as it is; it has a ``DataLoader``'s ``dataset``, ``sampler``,
+    ``batch_sampler``, ``collate_fn`` and the rest.
 
-    With ``comm`` and ``cache`` the ranks keep one file together, in a Reader (``torch.joint``);
-    batches are the same ones. All ranks make it, iterate and close it alike. After a jump (a
-    state, ``set_epoch`` to any but the next one, or an epoch that is begun again after more than a
-    few batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` is not
-    there.
+    With ``comm`` and ``cache`` the ranks cache one file together, in a Reader; batches stay the
+    same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
+    ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
+    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` does not
+    exist then.
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
@@ -148,30 +148,30 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, for the records of a
-            sample; or a dict, for parts of a record. With ``keys`` batches are keys, and the rest.
-            The loop's thread and threads use it, and no processes.
-        threads: number of threads that work at batches, at most; None: one for each core that
-            this process may use. 0: none.
-        processes: number of processes that do, at most; None: as many as there are cores but two,
-            and none with ``threads``, or where mpi4py is in use. 0: none.
-        worker_init_fn: function of a worker process's number, called once in each that begins;
-            there, torch's ``get_worker_info()`` says number, count and seed. Processes alone make
+        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, one for each record
+            of a sample; or a dict, for parts of a record. With ``keys``, batches are the keys and
+            the rest. The loop's thread and threads run it, no processes.
+        threads: largest number of threads that make batches; None: one for each core that this
+            process may use. 0: none.
+        processes: largest number of processes that make batches; None: as many as there are cores
+            but two, and none with ``threads``, or if mpi4py is in use. 0: none.
+        worker_init_fn: function of a worker process's number, called once in each that starts;
+            there, torch's ``get_worker_info()`` gives number, count and seed. Processes alone make
             the batches then.
-        ahead: number of batches that wait to be asked for.
+        ahead: number of batches that are prefetched.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
-        cache: data that each process keeps: a ``Cache``, its words ("memory=8G", or with the rest
-            on a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set,
-            even among the processes, of which none sends another anything; with ``comm`` the part
-            that each root keeps for all. None: nothing.
-        assignment: "strided", or "local", with ``cache``: of each step's records processes take
-            what they keep, as far as it goes; the files are the same ones for all of them.
+        cache: tiers in which each process caches its even shard of the data set: a ``Cache``,
+            text ("memory=8G", or with a disk "memory=8G,disk=/local/scratch"), or "auto". No
+            process sends another anything; with ``comm``, each root caches for all. None: no
+            cache.
+        assignment: "strided", or "local", with ``cache``: processes use the records of each step
+            that they cache. All processes read the same files then.
 
     Raises:
-        TypeError: a word is none of these, with what to write instead.
+        TypeError: an unknown keyword; the message says what to write instead.
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
-        MemoryError: there is not as much memory as the cache wants.
+        MemoryError: there is less memory than the cache needs.
         As ``BatchSampler`` when an iteration begins. As ``Reader``, with ``comm`` and ``cache``;
         so does an iteration that makes a new one.
     """
@@ -349,17 +349,17 @@ class ReaderLoader:
         with lmdbio.Reader(path, 256, comm=comm) as reader:
             for batch in ReaderLoader(reader, transform=decode):
 
-    The Reader says which records come when. Threads take its batches and decode them, while this
-    rank computes. There is one sequence of batches: an iteration goes on
-    where the one before was left, and none is lost.
+    The Reader decides which records come when. Threads take its batches and decode them, while
+    this rank computes. There is one sequence of batches: an iteration continues where the previous
+    one stopped, and no batch is lost.
 
     Args:
-        reader: Reader from whose next iteration on batches come; it is not closed. Nobody else may
-            ask it.
+        reader: Reader whose next iterations become batches. It stays open, and nothing else may
+            iterate over it.
         transform, errors: arguments of ``Dataset``, without keys.
         collate_fn, decode, ahead, pin_memory: arguments of ``Loader``.
         buffers: whether values are memoryviews instead of bytes.
-        threads: number of threads that decode, each a batch, at most.
+        threads: largest number of threads that decode, a batch each.
     """
 
     def __init__(

@@ -131,33 +131,32 @@ class Ordered:
 
 
 class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
-    """Batches of indices: each rank's, in one order over all ranks, seeded and resumable.
+    """Batches of indices for each rank, in one order over all ranks, seeded and resumable.
 
         loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 32, shuffle=True))
 
-    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
-    left before is begun again. ``set_epoch`` or a state say otherwise. With torchdata's
-    ``StatefulDataLoader`` the loader's own state holds this one's. With torch's DataLoader, whose
-    workers run ahead, say ``state_dict(batches)``.
+    After an epoch's last batch, the next iteration is the next epoch; an iteration that stopped
+    earlier starts again. ``set_epoch`` or a loaded state override this. The state of torchdata's
+    ``StatefulDataLoader`` includes the sampler's. With torch's DataLoader, whose workers run
+    ahead, call ``state_dict(batches)``.
 
     Args:
         source: data set, ``Mix``, or number of samples.
         batch_size: number of samples of a rank's batch.
-        shuffle: whether each epoch has another order; or a ``Shuffle``, which says how far samples
-            are moved apart.
-        seed: seed of these orders, and of what a ``Dataset``'s transform draws; the same on all
-            ranks.
-        drop_last: whether a last batch that is not full is left out.
-        even: whether all ranks have as many samples (``order.Shard``).
+        shuffle: whether each epoch has another order; or a ``Shuffle``, which limits how far
+            samples move.
+        seed: seed of these orders, and of a ``Dataset`` transform's draws; the same on all ranks.
+        drop_last: whether to leave out a last batch that is not full.
+        even: whether all ranks have equally many samples: the epoch's first ones fill up.
         rank, ranks: this process's rank and the number of ranks; or
-        comm: mpi4py's communicator. None of them: as torch.distributed or torchrun says when an
-            iteration begins, else one rank.
+        comm: mpi4py's communicator. Default of all three: torch.distributed's or torchrun's ranks
+            when an iteration begins, else one rank.
 
     Raises:
         TypeError: the source is no data set.
         ValueError: values that make no sense.
-        Error: when an iteration begins: the ranks are others than those that samples were handed
-            out to before, or Accelerate shards the batches a second time.
+        Error: when an iteration begins: the ranks have changed since the last batch, or Accelerate
+            shards the batches a second time.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class CalledOffError(Error):
 
 
 class RecordErrors(Exception):
-    """A decoder raises it: some records of a batch cannot be decoded, the others can.
+    """A decoder raises this if some records of a batch cannot be decoded and the others can.
 
         raise RecordErrors({row: ValueError("no label")})
 

@@ -42,14 +42,14 @@ __all__ = [
 
 
 class BatchDecoder(Protocol):
-    """Makes a whole batch of its records: any function of an ``lmdbio.Batch``.
+    """A decoder of whole batches: any function of an ``lmdbio.Batch``.
 
         def decode(batch):
             return torch.tensor([parse(value) for value in batch])
 
-    ``batch[i]`` is the value of record i, a read-only memoryview; ``batch.buffer``, ``offsets``
-    and ``lengths`` (bytes) say where all of them lie in one memory, and ``batch.indices`` which
-    records of the data set they are. Views of it are good until the decoder returns.
+    ``batch[i]`` is the value of record i, a read-only memoryview. ``batch.buffer``, ``offsets``
+    and ``lengths`` (bytes) locate all of them in one memory, and ``batch.indices`` are their
+    numbers in the data set. Views of the batch are valid until the decoder returns.
     """
 
     def __call__(self, batch: Any, /) -> Any:
