@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster.run --ranks 16 --nodes 4 --modes all --sets 3k,192k \\
         --json out.json --html out.html
-    python -m benchmarks.cluster.run --preset quick | targets | paper
+    python -m benchmarks.cluster.run --preset quick | targets
 
 Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
 emulated node, starts mpiexec, and lets py-lmdb in Caffe's pattern, every mode of lmdbio.Reader
@@ -71,11 +71,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"sets": "3k", "rounds": 1, "mib": 64},
     # The bounds.
     "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
-    # Every figure of the paper that can be drawn.
-    "paper": {
-        "ranks": "1,2,4,8,16,32", "fill": 4, "scalings": "strong,weak", "rounds": 3, "mib": 128,
-        "block_sizes": True,
-    },
 }  # fmt: skip
 
 
@@ -168,13 +163,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--factors", metavar="F,...",
         help="of out_of_order_ms, each a store of its own, such as 0.5,1,2 (1)")
     add("--block-sizes", action="store_true", default=None,
-        help="also what one process gets by the size of its requests (Fig. 8)")
+        help="also what one process gets by the size of its requests")
     add("--limit-seconds", type=float, default=120.0, help="a longer run has failed (120)")
     add("--no-verify", action="store_true", help="do not look at every byte first")
     add("--drop-data-only", action="store_true",
         help="put the data alone out of the page cache before a run; others may need theirs")
     add("--json", type=Path, metavar="FILE", help="everything, rank by rank")
-    add("--html", type=Path, metavar="FILE", help="a page with the figures")
+    add("--html", type=Path, metavar="FILE", help="a page")
     # fmt: on
     asked = parser.parse_args(words)
     for name, value in (USUAL | PRESETS.get(asked.preset or "", {})).items():

@@ -11,8 +11,9 @@ from typing import Any
 from benchmarks.papers import pictures
 from benchmarks.papers.claims import Result
 from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, over
-from benchmarks.report import Table, Verdict, judged, spread_text
+from benchmarks.report import Verdict, judged, spread_text
 from lmdbio.bench.findings import MIB, figure
+from lmdbio.page.table import Table
 
 __all__ = [
     "auto",

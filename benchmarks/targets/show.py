@@ -11,11 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import report as reports
-from benchmarks.report import Table, Verdict, verdict_table
+from benchmarks.report import Verdict, verdict_table
 from benchmarks.targets.cells import Cell
 from benchmarks.targets.verdicts import judge
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Findings, Row, as_json, figure
+from lmdbio.page.document import facts_html, section
+from lmdbio.page.table import Table
 
 #: Raised whenever a reader of the JSON would notice.
 SCHEMA = "lmdbio-targets/2"
@@ -173,7 +175,7 @@ def page(report: Report) -> str:
             body += pages.rates_section(made.findings) + pages.latencies_section(made.findings)
             body += pages.table_section(made.findings)
         listed = f"<pre>{escape(chr(10).join(made.commands))}</pre>" if made.commands else ""
-        body += pages.section("Where and how", "", pages.facts_html(made.facts) + listed)
+        body += section("Where and how", "", facts_html(made.facts) + listed)
     ended = report.failed or "Interrupted" * bool(report.interrupted)
     return reports.page(
         "targets", report.began, "What must hold", report.verdicts, body, ended=ended

@@ -2,7 +2,7 @@
 
 Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``,
 ``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
-``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``pylmdb``,
 ``remote`` and ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard

@@ -176,7 +176,7 @@ def bench(
     html_file: Path,
 ) -> None:
     """Race the readers of one file, and write a table, a page and every sample."""
-    from lmdbio.bench import findings, micro, screen, trials
+    from lmdbio.bench import findings, micro, tables, trials
 
     try:
         names = trials.choose(word.strip() for word in contestants.split(","))
@@ -204,7 +204,7 @@ def bench(
         print_json(findings.as_json(found))
     else:
         console = wide_console()
-        screen.show_bench(found, console)
+        tables.show_bench(found, console)
         line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
         console.print(line, style="dim", highlight=False, markup=False)
     if found.interrupted:

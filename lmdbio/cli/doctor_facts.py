@@ -26,7 +26,7 @@ from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.ending import one_line
-from lmdbio.cli.file_facts import sidecar_status
+from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.looking import look_at
 from lmdbio.doctor.facts import (
     DataFacts,
@@ -151,9 +151,7 @@ def sample_facts(glance: Glance) -> SampleFacts:
 def provenance_facts(glance: Glance, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
     place = provenance.find_sidecar(glance.path, sidecar)
     found = sidecar_status(engine, glance.meta, place)
-    deep = found.get("deep_check")
-    hashed = deep.bytes if deep is not None and deep.due else 0
-    return ProvenanceFacts(found["status"], found["reason"], hashed)
+    return ProvenanceFacts(found["status"], found["reason"], hashed_bytes(found))
 
 
 def tuned_facts(under: Storage) -> TunedFacts:

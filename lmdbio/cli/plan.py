@@ -10,7 +10,6 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.each_file import paths_argument
@@ -20,9 +19,9 @@ from lmdbio.cli.output import (
     json_option,
     plural,
     print_json,
+    print_table,
     provenance_option,
     size,
-    wide_console,
 )
 from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
 from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
@@ -388,13 +387,11 @@ def print_plan(
         f"waste {size(totals.waste_bytes)}"
     )
     rows = list_reads(extents, reads)
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("read", "offset", "length", "records", "waste"):
-        table.add_column(column, justify="right")
     shown = rows if everything else rows[:ROWS_MAX]
-    for number, row in enumerate(shown):
-        table.add_row(str(number), *(f"{row[key]:,}" for key in row))
     if rows:
-        wide_console(width=80).print(table, highlight=False)
+        cells = (
+            (str(number), *(f"{n:,}" for n in row.values())) for number, row in enumerate(shown)
+        )
+        print_table(("read", *rows[0]), cells, left=0, width=80)
     if len(shown) < len(rows):
         click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")

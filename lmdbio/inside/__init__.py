@@ -16,7 +16,7 @@
     page       one HTML page of thumbnails; ``card``, a small one for notebooks
     cards      records as cards of either
 
-Uses no other room; NumPy, zstandard and, where it is installed, Pillow.
+Uses ``page`` for its look; NumPy, zstandard and, where it is installed, Pillow.
 
 Invariants:
   - nothing that a value holds is run: pickles are named, and never loaded;

@@ -83,14 +83,12 @@ class Tier:
     Attributes:
         capacity: M.
         threads: number of threads that bring records there, and read them; at least 1.
-        reads: rate of random reads, all threads together.
-        writes: rate of random writes, all threads together; None: as quick as reads.
+        reads: rate of random reads, all threads together; writes are as quick.
     """
 
     capacity: float
     threads: int
     reads: Curve
-    writes: Curve | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.capacity <= AMOUNT_MAX:
@@ -102,11 +100,6 @@ class Tier:
     def read_rate(self) -> float:
         """Of all its threads together."""
         return self.reads.at(self.threads)
-
-    @property
-    def write_rate(self) -> float:
-        """Of all its threads together."""
-        return (self.writes or self.reads).at(self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +168,4 @@ class Environment:
     @property
     def staging_rate(self) -> float:
         """M per second that a thread makes ready in the staging buffer (equation 3.4)."""
-        return min(self.preprocess, self.staging.write_rate / self.staging.threads)
+        return min(self.preprocess, self.staging.read_rate / self.staging.threads)

@@ -166,8 +166,7 @@ class Reader:
     ) -> None:
         # Before anything else is local: each argument has one name on its way to its check.
         arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
-        begun = monotonic_ns()
-        self._pid = os.getpid()
+        begun, self._pid = monotonic_ns(), os.getpid()
         self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
@@ -212,10 +211,11 @@ class Reader:
                 self._check()
                 self._check_thread(block)
             self._check()
-            self._counter.waited(begun, "wait for a block")
+            self._counter.span("wait for a block", begun)
             batch = self._lent.take(iteration, block, step)
             self._next = iteration + 1
-            self._counter.iterated(len(batch), int(batch.lengths.sum()))
+            size = int(batch.lengths.sum())
+            self._counter.count(iterations=1, records=len(batch), record_bytes=size)
             return batch
 
     def _check_usable(self) -> None:

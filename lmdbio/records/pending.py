@@ -115,7 +115,7 @@ class ReadBatch(PendingBatch):
             self._plan(begun)
 
     def _plan(self, begun: int) -> Block:
-        self._routes.counter.located(begun, len(self.indices))
+        self._routes.counter.span("locate", begun, located_records=len(self.indices))
         self._block = self._routes.planned(self._extents)
         return self._block
 
@@ -246,7 +246,7 @@ class ReadValues(PendingValues):
         self._is_lent = not self._waits and routes.file_cache.complete()
         if self._is_lent:
             return  # lent when their turn has come: they are guarded then
-        routes.counter.located(begun, len(self.indices))
+        routes.counter.span("locate", begun, located_records=len(self.indices))
         if not self._waits:
             routes.in_order.bring(self.indices, self._extents)
             self._missing = routes.missing(self._extents)
@@ -263,6 +263,6 @@ class ReadValues(PendingValues):
             return self._cached(self._extents, waits=self._waits)
         held = routes.held_values_of(self._extents)
         if held is not None:
-            routes.counter.located(monotonic_ns(), len(self.indices))
+            routes.counter.count(located_records=len(self.indices))
             return held
         return self._finish(routes.planned(self._extents))

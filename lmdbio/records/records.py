@@ -330,7 +330,7 @@ class Records(Samples[bytes, Batch]):
         if (cached := routes.held_values(indices)) is None:
             return ReadValues(routes, indices)
         wanted, values = cached
-        routes.counter.located(begun, len(wanted))
+        routes.counter.span("locate", begun, located_records=len(wanted))
         return CachedValues(routes, wanted, values)
 
     def stats(self) -> Stats:

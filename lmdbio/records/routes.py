@@ -295,7 +295,7 @@ class Routes:
             return _EarlyBlock(self.blocks, extents, plan, aside, self.file_cache)
         begun = monotonic_ns()
         self._credit(plan)
-        self.counter.waited(begun, "stream ahead")
+        self.counter.span("stream ahead", begun)
         return Block(self.blocks, extents, plan)
 
     def expect(self, records: int, processes: int = 1) -> None:

@@ -35,6 +35,7 @@ from lmdbio.provenance import data_file
 from lmdbio.reader.block_size import TURN_BLOCK_BYTES_TARGET
 from lmdbio.reader.reader import Reader
 from lmdbio.remote import is_url
+from lmdbio.tuning.job import connected
 from lmdbio.tuning.tune import Progress, make_cold
 
 __all__ = [
@@ -233,21 +234,17 @@ def measure(
         The figures, or why there are none; the first rank's text is for people.
     """
     begun = time.monotonic()
-    job = share.connect(comm)
     try:
-        per_node = job.together(share.ranks_per_node)
-        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
-        job.settle_nodes(per_node[0])
-        made = _Measuring(path, job, per_node[0], progress).measure(
-            seconds, overrides or Overrides()
-        )
-    except BaseException as error:
-        job.fail(error)
-        if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
-            raise
+        with connected(comm) as (job, per_node):
+            try:
+                made = _Measuring(path, job, per_node, progress).measure(
+                    seconds, overrides or Overrides()
+                )
+            except BaseException as error:
+                job.fail(error)
+                raise
+    except (Error, OSError, ValueError, LookupError, MemoryError) as error:
         made = Staggered(reason=" ".join(str(error).split()) or type(error).__name__)
-    finally:
-        job.free()
     return replace(made, seconds=time.monotonic() - begun)
 
 

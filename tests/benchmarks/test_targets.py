@@ -245,11 +245,11 @@ def test_an_environment_that_is_given_is_measured_as_it_lies(
 ) -> None:
     before = sorted(path.name for path in small.path.iterdir())
     report = show.Report("now")
-    wanted = [one for one in CELLS if one.name == "warm, one hot key, 3k"]
+    wanted = [one for one in CELLS if one.name == "warm, random keys, 3k"]
     monkeypatch.setattr(run, "CELLS", wanted)
     asked = given(tmp_path, small, "--scale", "0.01")
     run.run(asked, run.Console(quiet=True), report)
-    assert [one.state for one in report.verdicts] == ["reported"]
+    assert {one.figure is not None for one in report.verdicts} == {True}
     assert sorted(path.name for path in small.path.iterdir()) == before
     assert not list(tmp_path.iterdir())
 

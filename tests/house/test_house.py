@@ -56,8 +56,6 @@ C_ROOMS = (
     "order",
     "sources",
     "clock",
-    "transfer",
-    "traffic",
     "rows",
     "copier",
     "window",

@@ -13,7 +13,6 @@ from lmdbio.planning.order import Epoch, Shard
 from lmdbio.simulate import (
     POLICIES,
     SCENARIOS,
-    SEMANTICS,
     Curve,
     Data,
     Outcome,
@@ -138,8 +137,7 @@ def samples_of_one_size(given: Given) -> Given:
     scenario = Scenario(
         SCENARIOS[1].environment, Data(given["F"], given["s_MB"]), Training(given["E"], 100)
     )
-    everybody = replace(SEMANTICS["authors"], all_are_clients=True)
-    (naive,) = run(scenario, [Policy.named("naive")], everybody)
+    (naive,) = run(scenario, [Policy.named("naive")], all_are_clients=True)
     names = "lower_bound", "deepio_opportunistic", "deepio_ordered", "lbann_preloading"
     return {
         "naive_gammaN": naive.seconds,

@@ -66,7 +66,7 @@ def test_clients_share_the_file_system_and_each_has_a_link() -> None:
 
 def test_the_slower_one_of_preprocessing_and_writing_counts() -> None:
     assert environment().staging_rate == 200
-    slow = Tier(10, 2, Curve.of(1000), Curve.of(30))
+    slow = Tier(10, 2, Curve.of(30))
     assert environment(staging=slow).staging_rate == 15
 
 

@@ -1,39 +1,68 @@
-"""readers: measure how fast several nodes read at once, in order and at random.
+"""Job: measure how fast several nodes read at once, and send to each other.
 
     mpiexec -n 16 lmdbio tune PATH
 
-The first ranks of 1, 2, 4 and so on nodes read the same file, each from a place of its own, as
-roots do; all others sleep meanwhile.
+The first ranks of 1, 2, 4 and so on nodes read the same file, in order and at random, each from a
+place of its own, as roots do. Then the first rank of each node sends to the next one's and
+receives from the one before, all at once, as they do when they exchange rows. All others sleep
+meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lmdbio import _core, share
 from lmdbio.errors import IncompatibleError
-from lmdbio.machine import storage
-from lmdbio.machine.calibration import Kind, Sample, SharedSample
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.calibration import Calibration, Kind, Sample, SharedSample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.provenance import find_data
 from lmdbio.remote.data import open_data
-from lmdbio.tuning.tune import (
-    FLIGHT_BYTES_MAX,
-    NotColdError,
-    Part,
-    Progress,
-    Trial,
-    run_trial,
-)
+from lmdbio.tuning.tune import FLIGHT_BYTES_MAX, NotColdError, Progress, Trial, run_trial
 
-__all__ = ["counts_of", "measure_readers"]
+__all__ = ["MESSAGES_BYTES", "connected", "counts_of", "measure_network", "measure_readers"]
 
 #: In order as a Reader's blocks are read, and at random as records of a common size are.
 STREAM, RANDOM = (FAR_STREAM_REQUEST_BYTES_MAX, FAR_STREAM_DEPTH), (128 << 10, 32)
-
 #: Requests that each reads in order at least, of a small file.
 PLACES_MIN = 4
+#: Rows for one root of many, up to what an exchange sends in one piece, and more.
+MESSAGES_BYTES = tuple(16 * 1024 * 4**i for i in range(6))
+#: On their way from each root, as an exchange has them; of small messages no more than so many.
+FLIGHT_BYTES, FLIGHT_MAX = 32 << 20, 64
+#: Runs of each size, of which the median counts, after one that says how long they may be.
+RUNS = 3
+#: Of a run.
+MESSAGES_MAX = 1 << 14
+
+
+@contextmanager
+def connected(comm: Any) -> Iterator[tuple[share.Job, int | None]]:
+    """Yield the job of all ranks, and how many of them a node has, where the environment says.
+
+    Args:
+        comm: an mpi4py intracommunicator.
+
+    Raises:
+        Error: a rank does not answer, or has another environment.
+    """
+    job = share.connect(comm)
+    try:
+        per_node = job.together(share.ranks_per_node)
+        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
+        job.settle_nodes(per_node[0])
+        yield job, per_node[0]
+    finally:
+        job.free()
+
+
+# --- reading ------------------------------------------------------------------------------
 
 
 def counts_of(nodes: int) -> tuple[int, ...]:
@@ -62,11 +91,7 @@ def measure_readers(
     Raises:
         OSError, Error: the file cannot be read, on some rank.
     """
-    job = share.connect(comm)
-    try:
-        per_node = job.together(share.ranks_per_node)
-        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
-        job.settle_nodes(per_node[0])
+    with connected(comm) as (job, _):
         if len(job.nodes) < 2:
             return ()
         runs = _Runs(path, job)
@@ -74,8 +99,6 @@ def measure_readers(
             return runs.measure(seconds, progress)
         finally:
             runs.close()
-    finally:
-        job.free()
 
 
 class _Runs:
@@ -126,12 +149,17 @@ class _Runs:
         def step() -> Sample | None:
             if self._place is None or self._place >= count or self._engine is None:
                 return None
-            size, part = self._size, Part(self._place, count)
-            if 2 * trial.request_bytes > size:
+            if 2 * trial.request_bytes > self._size:
                 return None
             try:
                 return run_trial(
-                    self._engine, trial, size, seconds, self._memory, seed=self._place, part=part
+                    self._engine,
+                    trial,
+                    self._size,
+                    seconds,
+                    self._memory,
+                    seed=self._place,
+                    begins=self._place / count,
                 )
             except (IncompatibleError, NotColdError):
                 return None
@@ -149,3 +177,55 @@ class _Runs:
         """Close the file."""
         if self._engine is not None:
             self._engine.close()
+
+
+# --- sending ------------------------------------------------------------------------------
+
+
+def measure_network(
+    comm: Any, *, seconds: float, progress: Progress | None = None
+) -> Calibration | None:
+    """Measure the rate of each node, sending and receiving at once. Collective; keeps nothing.
+
+    Args:
+        comm: an mpi4py intracommunicator.
+        seconds: time for all sizes of messages together.
+        progress: function of (sizes done, sizes, name).
+
+    Returns:
+        A sample for each size of messages, whose depth is the number of nodes (256 at most); None
+        where all ranks are on one node.
+
+    Raises:
+        Error: a rank does not answer.
+    """
+    with connected(comm) as (job, _):
+        if len(job.nodes) < 2:
+            return None
+        ring = job.together_local(lambda: share.Ring(job, FLIGHT_BYTES))
+        try:
+            each, samples = seconds / len(MESSAGES_BYTES), []
+            for done, size in enumerate(MESSAGES_BYTES):
+                if progress is not None:
+                    progress(done, len(MESSAGES_BYTES), "network")
+                samples.append(_sample(job, ring, size, each))
+        finally:
+            ring.close()
+    return Calibration(calibration.NETWORK, time.time(), tuple(samples))
+
+
+def _sample(job: share.Job, ring: share.Ring, size: int, seconds: float) -> Sample:
+    """Let all nodes send messages of a size."""
+    flight = min(FLIGHT_BYTES // size, FLIGHT_MAX)
+
+    def run(messages: int) -> float:
+        found = job.together(lambda: ring.run(size, messages, flight))
+        return max(one for one in found if one is not None)
+
+    # The first messages make connections.
+    took = min(run(flight) for _ in range(2))
+    # Of the slowest rank, which all ranks know alike.
+    messages = int(seconds / (RUNS + 1) / max(took, 1e-6) * flight)
+    messages = max(flight, min(messages, MESSAGES_MAX))
+    took = statistics.median(run(messages) for _ in range(RUNS))
+    return Sample("network", "stream", size, min(len(job.nodes), 256), messages, max(took, 1e-9))
