@@ -146,7 +146,7 @@ class Records(Samples[bytes, Batch]):
                 self._source,
                 self.choice,
                 readahead=readahead,
-                budget=budget_bytes(memory_bytes_max),
+                budget=budget_bytes(memory_bytes_max, recent=True),
             )
         except BaseException:
             self._source.close()
