@@ -164,14 +164,6 @@ def print_choices(found: dict[str, Choice]) -> None:
 # --- "auto" of a Reader -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AutoMode:
-    """The mode that ``mode="auto"`` picks, and why."""
-
-    mode: str
-    reason: Reason
-
-
 def advice(facts: FileFacts, under: Storage, choice: Choice) -> dict[str, Any]:
     """Return what is chosen for a Reader beside engine and requests, and a hint, as JSON has it.
 
@@ -199,7 +191,7 @@ def advice_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     mode, cache = found["auto_mode"], found["auto_cache"]
     kept = "nothing" if not cache.nodes else "on several nodes"
     facts = [
-        ('  mode="auto"', f"{mode.mode}: {mode.reason.text}"),
+        ('  mode="auto"', f"{mode['mode']}: {mode['reason'].text}"),
         ('  cache="auto"', f"{kept}: {cache.reason.text}"),
     ]
     if found["hint"]:
@@ -207,14 +199,15 @@ def advice_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _auto_mode(*, has_sidecar: bool) -> AutoMode:
+def _auto_mode(*, has_sidecar: bool) -> dict[str, Any]:
+    """Return the mode that ``mode="auto"`` picks, and why."""
     mode = str(Mode.resolve("auto", provenance=has_sidecar))
     if has_sidecar:
         text = "its provenance file says where records lie"
     else:
         mode = f"{Mode.named('dio')}, in blocks"
         text = "no provenance file says where records lie, so the tree is read when opened"
-    return AutoMode(mode, Reason("facts", text))
+    return {"mode": mode, "reason": Reason("facts", text)}
 
 
 def _auto_cache(file_bytes: int, *, is_far: bool) -> AutoCache:

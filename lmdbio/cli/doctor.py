@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def doctor(
     if len(files) > 1:
         found = of_all(found, facts, paths)
     if as_json:
-        print_json({"data": data, **told(found), "facts": facts})
+        print_json({"data": data, **asdict(found), "facts": facts})
     else:
         print_diagnosis(data, facts, found)
 
@@ -129,15 +129,6 @@ def of_all(found: Diagnosis, facts: Facts, paths: Sequence[Path]) -> Diagnosis:
         if found.command == f"lmdbio {verb} {shlex.quote(facts.path)}":
             return replace(found, command=f"lmdbio {verb} {shlex.join(map(str, paths))}")
     return found
-
-
-def told(found: Diagnosis) -> dict[str, object]:
-    return {
-        "findings": list(found.findings),
-        "limit": found.limit,
-        "command": found.command,
-        "reason": found.reason,
-    }
 
 
 def print_diagnosis(data: str, facts: Facts, found: Diagnosis) -> None:

@@ -16,8 +16,8 @@ from lmdbio.errors import IncompatibleError, ProvenanceError, ShortReadError, St
 from lmdbio.inside.keytext import show_key
 from lmdbio.layouts.known import AUTO
 from lmdbio.layouts.wanted import Wanted
-from lmdbio.locate.file_end import refuse_cut
 from lmdbio.locate.open_database import OpenFile, guard_state, judged
+from lmdbio.locate.refusals import refuse_cut
 from lmdbio.locate.samples import FoundSamples, count_samples, find_samples
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe

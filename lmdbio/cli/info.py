@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
-from lmdbio.cli.cache import cache_facts, cache_status
 from lmdbio.cli.choices import (
     advice,
     advice_facts,
@@ -43,8 +42,7 @@ from lmdbio.cli.output import (
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
-from lmdbio.locate.disk_order import DiskOrder, look_at_order
-from lmdbio.locate.glance import Glance
+from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
 from lmdbio.locate.touched import touching
@@ -108,6 +106,8 @@ def info(
     found = _look_at_all(files, sidecar) if len(files) > 1 else _look(files[0], sidecar)
     if folder is not None:
         data = [os.fspath(provenance.find_data(file)) for file in files]
+        from lmdbio.cli.cache import cache_status
+
         found["cache"] = {"folder": folder, "files": cache_status(folder, data)}
     found["lmdb"] = {"py_lmdb": lmdb.__version__, "lmdb": ".".join(map(str, lmdb.version()))}
     if as_json:
@@ -231,6 +231,8 @@ def print_info(found: dict[str, Any]) -> None:
     if "storage" in found:
         lines += storage_facts(found["storage"])
     if "cache" in found:
+        from lmdbio.cli.cache import cache_facts
+
         lines += cache_facts(found["cache"]["folder"], found["cache"]["files"])
     if "storage" in found:
         lines.append(("  tuned", tuned_text(found["tuned"])))

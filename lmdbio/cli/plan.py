@@ -25,9 +25,9 @@ from lmdbio.cli.output import (
 )
 from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
 from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
-from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.refusals import extents_end, refuse_end
 from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job

@@ -141,7 +141,7 @@ def judge_order(facts: Facts) -> Verdicts:
     if ascending >= OUT_OF_ORDER:
         yield "good" if ascending >= IN_ORDER else "note", f"{text}."
         return
-    room = facts.memory.cached_bytes_max
+    room = facts.machine.cached_bytes_max
     yield (
         "note" if facts.data.used_bytes <= room else "problem",
         f"{text}: {_order_cost(facts.data, room, facts.tuned)}; lmdbio compact makes a copy "
@@ -230,10 +230,10 @@ def judge_cache(facts: Facts) -> Verdicts:
     has = f"The page cache has {size_text(under.cached_bytes or 0)}, {share:.0%} of the file"
     if is_cached(facts):
         yield good(f"{has}: it is read out of memory.")
-    elif facts.data.used_bytes > facts.memory.available_bytes:
+    elif facts.data.used_bytes > facts.machine.available_bytes:
         yield note(
             f"{has}, which is larger than the memory that is left "
-            f"({size_text(facts.memory.available_bytes)}): every epoch reads the storage."
+            f"({size_text(facts.machine.available_bytes)}): every epoch reads the storage."
         )
     else:
         yield good(f"{has}, and there is memory for the rest.")
@@ -281,26 +281,26 @@ def judge_tuned(facts: Facts) -> Verdicts:
 
 def judge_memory(facts: Facts) -> Verdicts:
     """Tell how much memory there is."""
-    memory = facts.memory
-    by = ", as its control group allows" if memory.is_grouped else ""
+    machine = facts.machine
+    by = ", as its control group allows" if machine.is_grouped else ""
     yield good(
-        f"{size_text(memory.available_bytes)} can be had{by}; a Records or a Reader takes up to "
-        f"{size_text(memory.budget_bytes)} (memory_bytes_max=)."
+        f"{size_text(machine.available_bytes)} can be had{by}; a Records or a Reader takes up to "
+        f"{size_text(machine.budget_bytes)} (memory_bytes_max=)."
     )
 
 
 def judge_shm(facts: Facts) -> Verdicts:
     """Judge /dev/shm."""
-    free = facts.memory.shm_free_bytes
+    free = facts.machine.shm_free_bytes
     if free is None:
         return
     if free <= SHM_BYTES_FEW:
         yield (
-            "problem" if facts.mpi.ranks > 1 else "note",
+            "problem" if facts.machine.ranks > 1 else "note",
             f"{size_text(free)} are free: ranks that share windows need more (docker run "
             "--shm-size, or an emptyDir of medium Memory), and so do workers of a DataLoader.",
         )
-    elif free < facts.memory.budget_bytes:
+    elif free < facts.machine.budget_bytes:
         yield note(f"{size_text(free)} are free, less than a Reader's budget of memory.")
     else:
         yield good(f"{size_text(free)} are free for windows of ranks.")
@@ -308,11 +308,11 @@ def judge_shm(facts: Facts) -> Verdicts:
 
 def judge_processors(facts: Facts) -> Verdicts:
     """Judge the processors."""
-    limits = facts.limits
-    usable, all_there = limits.processors, limits.machine_processors
-    if limits.quota is not None and limits.quota < usable:
+    machine = facts.machine
+    usable, all_there = machine.processors, machine.machine_processors
+    if machine.quota is not None and machine.quota < usable:
         yield note(
-            f"The control group gives the time of {limits.quota:g} of {usable} processors: more "
+            f"The control group gives the time of {machine.quota:g} of {usable} processors: more "
             "threads than that hold each other up."
         )
     elif usable == 1 and all_there > 1:
@@ -329,28 +329,28 @@ def judge_processors(facts: Facts) -> Verdicts:
 
 def judge_limits(facts: Facts) -> Verdicts:
     """Judge the limits of this process."""
-    limits = facts.limits
-    files, hard = limits.open_files, limits.open_files_hard
+    machine = facts.machine
+    files, hard = machine.open_files, machine.open_files_hard
     if files is not None and files <= OPEN_FILES_FEW:
         can = "" if hard is None or hard > files else ", and it cannot be raised"
         yield note(
             f"{files:,} files may be open at a time (ulimit -n){can}: few for a data set of many "
             "files and many workers."
         )
-    address = limits.address_bytes
+    address = machine.address_bytes
     if address is not None and address < 2 * facts.data.used_bytes:
         yield note(
             f"The address space is bounded to {size_text(address)} (ulimit -v): lmdbio does not "
             "map the file, py-lmdb has to."
         )
-    if limits.mappings is not None and limits.mappings < 65530:
+    if machine.mappings is not None and machine.mappings < 65530:
         yield note(
-            f"A process may have {limits.mappings:,} mappings (vm.max_map_count), which is few."
+            f"A process may have {machine.mappings:,} mappings (vm.max_map_count), which is few."
         )
-    if facts.uring and limits.locked_bytes is not None and limits.locked_bytes < 1 << 20:
+    if facts.uring and machine.locked_bytes is not None and machine.locked_bytes < 1 << 20:
         yield note(
-            f"{size_text(limits.locked_bytes)} may be locked (ulimit -l): before Linux 5.12, many "
-            "io_urings need more."
+            f"{size_text(machine.locked_bytes)} may be locked (ulimit -l): before Linux 5.12, "
+            "many io_urings need more."
         )
 
 
@@ -382,7 +382,7 @@ def judge_locks(facts: Facts) -> Verdicts:
 
 def judge_mpi(facts: Facts) -> Verdicts:
     """Judge MPI."""
-    mpi = facts.mpi
+    mpi = facts.machine
     found = f"{mpi.library or 'an MPI'} ({mpi.launcher})" if mpi.launcher else ""
     if mpi.ranks > 1 and not mpi.mpi4py:
         yield problem(

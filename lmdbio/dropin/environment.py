@@ -53,7 +53,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
-from lmdbio.remote.names import is_url, shown
+from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import tell

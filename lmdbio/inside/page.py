@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from lmdbio.inside.summary import size_bins, size_text
+from lmdbio.inside.summary import size_bins
 from lmdbio.page.document import document, header, section, tiles
 from lmdbio.page.drawing import COLOURS
+from lmdbio.system.amounts import size_text
 
 __all__ = ["Card", "Gallery", "gallery_page", "histogram_svg"]
 

@@ -29,7 +29,7 @@ from lmdbio.observe import ledger
 from lmdbio.observe.ledger import Facts, FileState, Ledger, Line
 from lmdbio.observe.tracing import launched_rank
 from lmdbio.system import procfs
-from lmdbio.system.ending import at_end
+from lmdbio.system.process import at_end
 
 __all__ = ["FileReport", "Report", "Way", "advise", "watch"]
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.locate.file_end import refuse_cut
+from lmdbio.locate.refusals import refuse_cut
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX

@@ -25,7 +25,7 @@ from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
 from lmdbio.cli import cli, file_facts
-from lmdbio.layouts.told import told_number
+from lmdbio.layouts.numbered import told_number
 from tests.support.programs import write_names, write_ocp, write_textzoom
 
 VALUE = b"value"

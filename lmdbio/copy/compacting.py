@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core import Engine
-from lmdbio.compact.census import Sizes
-from lmdbio.compact.copying import Copy
 from lmdbio.convert import convert as conversion
 from lmdbio.convert.target import try_target
+from lmdbio.copy.census import Sizes
+from lmdbio.copy.copying import Copy
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described

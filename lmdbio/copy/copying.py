@@ -12,12 +12,12 @@ from pathlib import Path
 
 from lmdbio import _core
 from lmdbio._core import Engine, Meta
-from lmdbio.compact.census import Census, count
-from lmdbio.compact.comparison import Side, difference
-from lmdbio.compact.copier import Copier, copy_pages, put_records
 from lmdbio.convert.verify import verify
+from lmdbio.copy.census import Census, count
+from lmdbio.copy.comparison import Side, difference
+from lmdbio.copy.copier import Copier, copy_pages, put_records
 from lmdbio.errors import CorruptedError, Error
-from lmdbio.locate.file_end import refuse_cut
+from lmdbio.locate.refusals import refuse_cut
 from lmdbio.provenance import name_text
 from lmdbio.provenance.freshness import Progress
 from lmdbio.pylmdb import reader_slots

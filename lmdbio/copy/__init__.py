@@ -1,12 +1,14 @@
-"""compact: a copy of an environment without its free pages, each database's pages in order.
+"""copy: copies of environments: in order and without free pages, or of what lies elsewhere.
 
-Uses ``convert``, ``locate``, ``planning``, ``provenance``, ``pylmdb`` and ``_core``.
+Uses ``convert``, ``locate``, ``planning``, ``provenance``, ``pylmdb``, ``remote`` and ``_core``.
 
     census      what an environment holds
     copier      the process in which LMDB copies
     comparison  that a copy holds what its source holds
     copying     from one state of a source to a draft that holds the same
     compacting  from a source to a target that is whole and converted
+    pulling     from a URL to a file: pieces, many in flight -> a part and a note of what it has
+                -> verified -> the file under its name; goes on where it was broken off
 
     source -> LMDB's compacting copy, in a process of its own -> pipe -> draft
            -> every page checked, every record compared -> published -> converted
@@ -29,7 +31,8 @@ Invariants:
     too many commits meanwhile are an error.
 """
 
-from lmdbio.compact.census import Sizes
-from lmdbio.compact.compacting import CompactReport, compact
+from lmdbio.copy.census import Sizes
+from lmdbio.copy.compacting import CompactReport, compact
+from lmdbio.copy.pulling import PullReport, pull
 
-__all__ = ["CompactReport", "Sizes", "compact"]
+__all__ = ["CompactReport", "PullReport", "Sizes", "compact", "pull"]

@@ -1,12 +1,12 @@
-"""Copy a data file from elsewhere, piece by piece.
+"""Copy a data file from elsewhere, from its first byte on.
 
-    FILE.part           pieces, each at its place
-    FILE.part.note      of which state, and which pieces are on the disk
+    FILE.part           the bytes up to now
+    FILE.part.note      of which state, and how many of them are on the disk
 
 Invariants:
-  - all pieces are of one state: each is read against it, and a note of another state counts for
-    nothing;
-  - a piece is noted after it is on the disk;
+  - all bytes are of one state: each piece is read against it, and a note of another state counts
+    for nothing;
+  - bytes are noted after they are on the disk;
   - FILE appears whole, after all its trees were read and found sound, or not at all.
 """
 
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.convert.verify import verify
@@ -43,12 +42,11 @@ __all__ = ["PullReport", "pull"]
 PIECE_BYTES, DEPTH = 4 << 20, 16
 #: Both meta pages lie in so many bytes.
 METAS_BYTES = 128 << 10
-#: So often the pieces that have come are put to the disk, and noted.
+#: So often what has come is put to the disk, and noted.
 NOTE_SECONDS = 2.0
 WHAT = "the copy"
 
 Progress = Callable[[int, int, str], None]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def pull(
         raise FileExistsError(errno.EEXIST, "exists", str(goal))
     source = os.fspath(find_data(url))
     with open_data(source, depth=DEPTH) as engine, _Part(goal, _State.of(engine)) as part:
-        resumed = part.bytes_there
+        resumed = part.written
         _copy(engine, part, progress)
         try:
             _refuse_change(engine, part)
@@ -166,14 +164,13 @@ class _Part:
 
     Attributes:
         path: path of the file.
-        there: whether it has each piece, shape (pieces,).
+        written: number of bytes that are written, of which an earlier run may have left some.
     """
 
     def __init__(self, goal: Path, state: _State) -> None:
         self._goal, self._state = goal, state
         self.path = goal.with_name(goal.name + ".part")
         self._note = goal.with_name(goal.name + ".part.note")
-        self._dirty: list[int] = []  # pieces that are written, perhaps not on the disk
         self._noted_s = time.monotonic()
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -183,9 +180,8 @@ class _Part:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_there(self.path, self._fd):  # published since
                 raise BlockingIOError
-            pieces = -(-state.size // PIECE_BYTES)
-            self.there: Flags = self._read_note(pieces)
-            os.ftruncate(self._fd, state.size)
+            self.written = self._noted = self._read_note()
+            os.ftruncate(self._fd, self.written)
         except OSError as error:
             os.close(self._fd)
             if isinstance(error, BlockingIOError):
@@ -194,40 +190,25 @@ class _Part:
                 ) from None
             raise unwritable(error, goal, WHAT) from error
 
-    def _told(self) -> dict[str, Any]:
-        return {"version": 1, "piece_bytes": PIECE_BYTES, **self._state._asdict()}
+    def _told(self, count: int) -> dict[str, Any]:
+        return {"version": 2, **self._state._asdict(), "bytes": count}
 
-    def _read_note(self, pieces: int) -> Flags:
-        """Return the pieces that an earlier run has left; none of another state."""
-        nothing = np.zeros(pieces, np.bool_)
+    def _read_note(self) -> int:
+        """Return the bytes that an earlier run has left; none of another state."""
         try:
             told = json.loads(self._note.read_bytes())
-            found = bytes.fromhex(told.pop("there"))
-        except (OSError, ValueError, KeyError, AttributeError, TypeError):
-            return nothing
-        if told != self._told() or not self._state.validator or len(found) != -(-pieces // 8):
-            return nothing
-        if os.fstat(self._fd).st_size != self._state.size:
-            return nothing
-        bits = np.unpackbits(np.frombuffer(found, np.uint8), count=pieces)
-        return bits.astype(np.bool_)
+            count = int(told["bytes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+        is_there = 0 <= count <= os.fstat(self._fd).st_size
+        return count if is_there and self._state.validator and told == self._told(count) else 0
 
-    @property
-    def bytes_there(self) -> int:
-        """Bytes of the pieces that are there."""
-        last = len(self.there) - 1
-        whole = int(np.count_nonzero(self.there)) * PIECE_BYTES
-        rest = self._state.size - len(self.there) * PIECE_BYTES
-        return whole + (rest if last >= 0 and self.there[last] else 0)
-
-    def write(self, piece: int, content: memoryview) -> None:
-        """Write a piece, and put to the disk and note what has come, from time to time."""
-        offset = piece * PIECE_BYTES
+    def write(self, content: memoryview) -> None:
+        """Write what comes next, and put to the disk and note what has come, from time to time."""
         try:
             while content:
-                written = os.pwrite(self._fd, content, offset)
-                content, offset = content[written:], offset + written
-            self._dirty.append(piece)
+                count = os.pwrite(self._fd, content, self.written)
+                content, self.written = content[count:], self.written + count
             if time.monotonic() >= self._noted_s + NOTE_SECONDS:
                 self.note()
         except OSError as error:
@@ -244,13 +225,10 @@ class _Part:
             OSError: the disk fails.
         """
         os.fsync(self._fd)
-        self.there[self._dirty] = True
-        self._dirty = []
-        told = {**self._told(), "there": np.packbits(self.there).tobytes().hex()}
         draft = self._note.with_name(self._note.name + ".new")
-        draft.write_text(json.dumps(told), encoding="utf-8")
+        draft.write_text(json.dumps(self._told(self.written)), encoding="utf-8")
         draft.replace(self._note)
-        self._noted_s = time.monotonic()
+        self._noted, self._noted_s = self.written, time.monotonic()
 
     def discard(self) -> None:
         """Leave nothing for the next run."""
@@ -271,7 +249,7 @@ class _Part:
 
     def __exit__(self, *_: object) -> None:
         try:
-            if self._dirty and self.path.exists():
+            if self.written > self._noted and self.path.exists():
                 with contextlib.suppress(OSError):
                     self.note()
         finally:
@@ -289,35 +267,30 @@ def _is_there(path: Path, fd: int) -> bool:
 # --- copying ------------------------------------------------------------------------------
 
 
-class _Flight(NamedTuple):
-    piece: int
-    length: int
-    memory: _core.Memory
-    ticket: _core.Ticket
-
-
 def _copy(engine: _core.Engine, part: _Part, progress: Progress | None) -> None:
-    """Bring all pieces that are missing."""
-    size, done = engine.size(), part.bytes_there
-    missing = deque(np.flatnonzero(~part.there).tolist())
-    free = [_core.Memory(PIECE_BYTES) for _ in range(min(DEPTH, len(missing)))]
-    flying: deque[_Flight] = deque()
+    """Bring all that is missing, several pieces in flight."""
+    size, asked = engine.size(), part.written
+    free = [
+        _core.Memory(PIECE_BYTES) for _ in range(min(DEPTH, -(-(size - asked) // PIECE_BYTES)))
+    ]
+    flying: deque[tuple[int, _core.Memory, _core.Ticket]] = deque()
     try:
-        while missing or flying:
-            while missing and free:
-                flying.append(_begin(engine, missing.popleft(), size, free.pop()))
-            first = flying[0]
-            first.ticket.wait()
+        while part.written < size:
+            while asked < size and free:
+                length, memory = min(PIECE_BYTES, size - asked), free.pop()
+                reads = np.array([(asked, length, length, memory.address)], _core.READ)
+                flying.append((length, memory, engine.submit(reads, memory)))
+                asked += length
+            length, memory, ticket = flying[0]
+            ticket.wait()
             flying.popleft()
-            content = memoryview(_core.lend(first.memory.address, first.length, first.memory))
-            part.write(first.piece, content.cast("B"))
-            free.append(first.memory)
-            done += first.length
+            part.write(memoryview(_core.lend(memory.address, length, memory)).cast("B"))
+            free.append(memory)
             if progress is not None:
-                progress(done, size, "copy")
+                progress(part.written, size, "copy")
     finally:
-        for one in flying:
-            one.ticket.close()
+        for *_, ticket in flying:
+            ticket.close()
     part.note()
 
 
@@ -331,13 +304,6 @@ def _refuse_change(engine: _core.Engine, part: _Part) -> None:
     length = min(METAS_BYTES, engine.size())
     if part.read(length) != engine.read(0, length):
         raise Error(f"{engine.path}: changed while it was copied; copy it again")
-
-
-def _begin(engine: _core.Engine, piece: int, size: int, memory: _core.Memory) -> _Flight:
-    offset = piece * PIECE_BYTES
-    length = min(PIECE_BYTES, size - offset)
-    reads = np.array([(offset, length, length, memory.address)], _core.READ)
-    return _Flight(piece, length, memory, engine.submit(reads, memory))
 
 
 def _copy_sidecar(source: str, goal: Path) -> Path | None:

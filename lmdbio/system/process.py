@@ -1,4 +1,4 @@
-"""once: tells whether something happens for the first time, in this process and all it forks.
+"""process: calls at the end of a process, and what happens once in it and all that it forks.
 
 A page of memory, which all processes forked from one share, has a byte for each of some thousand
 marks; the first of them makes it, before it forks. Few things may have one mark in common: of two
@@ -7,13 +7,16 @@ that do, the later one passes for a repetition. So this is for hints, of which o
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from mmap import mmap
 
-__all__ = ["is_first"]
+__all__ = ["at_end", "is_first"]
 
 _marks: mmap | None = None
 
@@ -33,6 +36,19 @@ def is_first(what: str) -> bool:
     mark = hash(what) % len(marks)  # forked processes hash alike
     seen, marks[mark] = marks[mark], 1
     return not seen
+
+
+def at_end(call: Callable[[], None]) -> None:
+    """Have something called when this process ends by itself; it may be called twice.
+
+    multiprocessing's processes run no exit functions. A process that this one forks must ask anew.
+    """
+    atexit.register(call)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, call, exitpriority=0)
 
 
 os.register_at_fork(before=_made)

@@ -21,10 +21,9 @@ from typing import Any
 import lmdb
 import pytest
 
-from lmdbio import compact
-from lmdbio.compact import copier as copier_room
-from lmdbio.compact.copier import Copier
-from lmdbio.compact.copying import Copy
+from lmdbio.copy import compact, copier as copier_room
+from lmdbio.copy.copier import Copier
+from lmdbio.copy.copying import Copy
 from lmdbio.errors import CorruptedError, Error, IncompatibleError
 from lmdbio.system.publish import Draft
 from tests.support import ROOT
@@ -52,7 +51,7 @@ def test_targets_that_are_not_free_are_left_alone(kind: str, tmp_path: Path) -> 
         target = source / "target"
     before = state(source), state(tmp_path)
     with pytest.raises((OSError, ValueError)) as caught:
-        compact.compact(source, target)
+        compact(source, target)
     assert str(target.parent if kind == "no parent" else target) in str(caught.value)
     assert (state(source), state(tmp_path)) == before
 
@@ -62,7 +61,7 @@ def test_a_file_is_not_put_into_a_folder(tmp_path: Path) -> None:
     fragmented(source, subdir=False, count=50)
     (tmp_path / "target").mkdir()
     with pytest.raises(FileExistsError, match="is a folder"):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
 
 
 @pytest.mark.parametrize("subdir", [True, False])
@@ -83,7 +82,7 @@ def test_a_target_that_comes_to_be_meanwhile_is_not_replaced(
 
     monkeypatch.setattr(Copy, "_check", late)
     with pytest.raises(FileExistsError, match="came to exist meanwhile"):
-        compact.compact(source, target)
+        compact(source, target)
     assert (target / "mine" if subdir else target).read_text() == "mine"
     assert not left_in(tmp_path)
 
@@ -97,7 +96,7 @@ def test_too_little_room_is_told_before_anything_is_written(
     written: list[int] = []
     monkeypatch.setattr(Draft, "write", lambda _, piece, at: written.append(len(piece)))
     with pytest.raises(OSError, match="102,400 are free here") as caught:
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     assert caught.value.errno == errno.ENOSPC
     assert not written
     assert not left_in(tmp_path)
@@ -124,7 +123,7 @@ def test_cut_sources_are_refused(cut: int, tmp_path: Path) -> None:
     source = fragmented(tmp_path / "source")
     os.truncate(source / "data.mdb", cut)
     with pytest.raises(Error, match=r"data\.mdb"):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     assert not left_in(tmp_path)
 
@@ -139,7 +138,7 @@ def test_a_copy_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Copy, "_begin", killed)
     with pytest.raises(IncompatibleError, match="died of SIGSEGV"):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     assert not left_in(tmp_path)
 
 
@@ -157,7 +156,7 @@ def test_a_copy_that_lacks_something_is_not_published(
     monkeypatch.setattr(Copier, "pieces", wrong)
     monkeypatch.setattr(Copier, "finish", lambda _self, _hint: None)
     with pytest.raises(CorruptedError, match=r"the copy differs from .*data\.mdb in key 19 "):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     assert not left_in(tmp_path)
 
@@ -247,7 +246,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(large: Path, tmp_path: Pa
     process.communicate(timeout=30)
     assert len(left_in(tmp_path)) == 1
     assert not (tmp_path / "target").exists()
-    report = compact.compact(large, tmp_path / "target")
+    report = compact(large, tmp_path / "target")
     assert report.after.records == 3
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
@@ -267,7 +266,7 @@ def test_a_copy_that_does_not_end_is_killed(
     monkeypatch.setattr(copier_room, "SECONDS_TO_END", 0.1)
     source = fragmented(tmp_path / "source")
     with pytest.raises(KeyboardInterrupt):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     with pytest.raises(ProcessLookupError):
         os.kill(stopped[0], 0)
     assert not left_in(tmp_path)

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio import _core, compact
-from lmdbio.compact import comparison
-from lmdbio.compact.census import count
-from lmdbio.compact.comparison import Side, difference
+from lmdbio import _core
+from lmdbio.copy import compact, comparison
+from lmdbio.copy.census import count
+from lmdbio.copy.comparison import Side, difference
 from lmdbio.errors import CorruptedError
 from lmdbio.provenance import values
 from lmdbio.provenance.values import Part
@@ -102,7 +102,7 @@ def test_a_copy_in_which_one_bit_is_another_is_not_published(
     name, what, where = FLIPPED[case]
     flip_in_copies(monkeypatch, what)
     with pytest.raises(CorruptedError, match="the copy differs from") as caught:
-        compact.compact(sorts[name], tmp_path / "target", convert=False)
+        compact(sorts[name], tmp_path / "target", convert=False)
     assert f" in {where}" in str(caught.value).replace(",", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -114,11 +114,11 @@ def test_without_values_keys_alone_are_compared(
     name, what, where = FLIPPED[case]
     flip_in_copies(monkeypatch, what)
     if where.startswith("value"):
-        report = compact.compact(sorts[name], tmp_path / "target", convert=False, values=False)
+        report = compact(sorts[name], tmp_path / "target", convert=False, values=False)
         assert not report.values_compared
         return
     with pytest.raises(CorruptedError, match="the copy differs from"):
-        compact.compact(sorts[name], tmp_path / "target", convert=False, values=False)
+        compact(sorts[name], tmp_path / "target", convert=False, values=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -242,7 +242,7 @@ def test_each_record_is_compared_however_they_are_read(
         fragmented(source, version, count=300)
     else:
         duplicated(source, version)
-    compact.compact(source, other, convert=False, values=False)
+    compact(source, other, convert=False, values=False)
     with _core.Engine(other / "data.mdb") as engine:
         meta = _core.read_meta(engine)
         db = meta.main_db if name is None else _core.find_database(engine, meta, name)

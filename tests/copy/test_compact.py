@@ -20,10 +20,11 @@ import pytest
 from click.testing import CliRunner
 
 import lmdbio
-from lmdbio import cli, compact
-from lmdbio.compact.copying import Copy
+from lmdbio import cli
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
+from lmdbio.copy import compact, compacting
+from lmdbio.copy.copying import Copy
 from lmdbio.errors import Error, IncompatibleError
 from tests.support.compacting import everything, fragmented, left_in, meta_of, state
 from tests.support.databases import (
@@ -47,7 +48,7 @@ def test_copies_equal_their_source_and_are_converted(
 ) -> None:
     source, target = build(case, tmp_path, version), tmp_path / "target"
     before = state(source)
-    report = compact.compact(source, target)
+    report = compact(source, target)
     assert state(source) == before
     assert everything(target) == everything(source)
     was, now = meta_of(source), meta_of(target)
@@ -72,7 +73,7 @@ def test_copies_equal_their_source_and_are_converted(
 @pytest.mark.parametrize("version", FORMATS)
 def test_fragments_come_together(version: int, tmp_path: Path) -> None:
     source = fragmented(tmp_path / "source", version)
-    report = compact.compact(source, tmp_path / "target")
+    report = compact(source, tmp_path / "target")
     assert report.before.free_pages > 0
     assert report.after.used_bytes < report.before.used_bytes
     assert report.after.runs < report.before.runs / 2
@@ -88,7 +89,7 @@ def test_numbers_are_those_of_convert_and_of_py_lmdb(
         source = fragmented(tmp_path / name, version)
     else:
         source = build(next(case for case in CASES if case.name == name), tmp_path, version)
-    report = compact.compact(source, tmp_path / "target")
+    report = compact(source, tmp_path / "target")
     for path, sizes in ((source, report.before), (tmp_path / "target", report.after)):
         tables = convert(path, output=tmp_path / "tables.prov", databases="all", form="leaves")
         walked = verify(path, tmp_path / "tables.prov")
@@ -111,7 +112,7 @@ def test_databases_with_duplicates_are_copied_and_converted(version: int, tmp_pa
         write(env, records(200, lambda i: i * 30), db=env.open_db(b"plain"))
         write(env, [(b"%d" % (i % 3), b"%09d" % i) for i in range(3000)], db=varied)
         write(env, [(b"%d" % (i % 99), b"%09d" % i) for i in range(990)], db=fixed)
-    report = compact.compact(source, target)
+    report = compact(source, target)
     assert everything(target) == everything(source)
     assert report.before.records == report.after.records == 4190
     assert verify(target, report.sidecar).sidecar_records == 4190
@@ -134,7 +135,7 @@ def test_many_duplicates_of_one_size_are_put_again(
         write(env, [(b"%d" % (i % 3), b"%09d" % i) for i in range(9000)], db=fixed)
         write(env, [(b"%08d" % (i % 3), b"%04d" % i) for i in range(9000)], db=numbers)
     seen: list[tuple[int, int]] = []
-    report = compact.compact(
+    report = compact(
         source,
         target,
         progress=lambda done, total, stage: (
@@ -156,7 +157,7 @@ def test_single_files_stay_single_files(version: int, tmp_path: Path) -> None:
     source, target = tmp_path / "source.mdb", tmp_path / "target.mdb"
     fragmented(source, version, subdir=False)
     before = state(source)
-    report = compact.compact(source, target)
+    report = compact(source, target)
     assert state(source) == before
     assert everything(target) == everything(source)
     assert report.sidecar == tmp_path / "target.mdb.prov"
@@ -170,7 +171,7 @@ def test_single_files_stay_single_files(version: int, tmp_path: Path) -> None:
 def test_the_map_size_goes_along(tmp_path: Path) -> None:
     with open_writable(tmp_path / "source", 1, map_size=123 << 20) as env:
         write(env, records(10, lambda i: i))
-    compact.compact(tmp_path / "source", tmp_path / "target")
+    compact(tmp_path / "source", tmp_path / "target")
     with lmdb.open(str(tmp_path / "target"), map_size=1, readonly=True, lock=False) as env:
         assert meta_of(tmp_path / "target").map_size == 123 << 20
         assert env.stat()["entries"] == 10
@@ -179,7 +180,7 @@ def test_the_map_size_goes_along(tmp_path: Path) -> None:
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     source, target = fragmented(tmp_path / "source"), tmp_path / "target"
     target.mkdir()
-    compact.compact(source, target)
+    compact(source, target)
     assert content(target) == content(source)
 
 
@@ -190,7 +191,7 @@ def test_an_order_that_was_told_goes_along(tmp_path: Path) -> None:
             for key in keys:
                 txn.put(key, key * 9)
     convert(tmp_path / "source", order=keys)
-    compact.compact(tmp_path / "source", tmp_path / "target")
+    compact(tmp_path / "source", tmp_path / "target")
     with lmdbio.Records(tmp_path / "target", order="insertion", locate="provenance") as records:
         assert [records.key(i) for i in range(100)] == keys
 
@@ -206,7 +207,7 @@ def test_an_order_of_another_state_does_not(
             txn.put(key, key)
     env.close()
     convert(tmp_path / "source", order=keys)
-    look = compact.compacting._provenance_state
+    look = compacting._provenance_state
 
     def told(data: Path) -> Any:
         found = look(data)
@@ -216,8 +217,8 @@ def test_an_order_of_another_state_does_not(
                 txn.put(b"wolf", b"")
         return found
 
-    monkeypatch.setattr(compact.compacting, "_provenance_state", told)
-    compact.compact(tmp_path / "source", tmp_path / "target")
+    monkeypatch.setattr(compacting, "_provenance_state", told)
+    compact(tmp_path / "source", tmp_path / "target")
     with pytest.raises(IncompatibleError, match="is not known"):
         lmdbio.Records(tmp_path / "target", order="insertion")
 
@@ -229,13 +230,13 @@ def test_databases_that_are_described_stay_so(tmp_path: Path) -> None:
             for key in (b"wolf", b"hen"):
                 txn.put(key, key, db=env.open_db(b"named", txn=txn))
     convert(tmp_path / "source", databases=["named"], order=[b"wolf", b"hen"])
-    compact.compact(tmp_path / "source", tmp_path / "target")
+    compact(tmp_path / "source", tmp_path / "target")
     with lmdbio.Records(tmp_path / "target", db="named", order="insertion") as records:
         assert list(records) == [b"wolf", b"hen"]
 
 
 def test_without_conversion_there_is_no_provenance_file(tmp_path: Path) -> None:
-    report = compact.compact(fragmented(tmp_path / "source"), tmp_path / "target", convert=False)
+    report = compact(fragmented(tmp_path / "source"), tmp_path / "target", convert=False)
     assert report.sidecar is None
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["data.mdb"]
 
@@ -244,10 +245,10 @@ def test_the_provenance_file_goes_where_it_is_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = fragmented(tmp_path / "source")
-    report = compact.compact(source, tmp_path / "one", output=tmp_path / "one.prov")
+    report = compact(source, tmp_path / "one", output=tmp_path / "one.prov")
     assert report.sidecar == tmp_path / "one.prov"
     monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / "sidecars"))
-    report = compact.compact(source, tmp_path / "two")
+    report = compact(source, tmp_path / "two")
     assert report.sidecar is not None
     assert report.sidecar.parent == tmp_path / "sidecars"
     verify(tmp_path / "two", report.sidecar)
@@ -257,7 +258,7 @@ def test_an_environment_that_py_lmdb_has_open_here_is_copied(tmp_path: Path) -> 
     source = fragmented(tmp_path / "source")
     with lmdb.open(str(source), map_size=1 << 28) as env:
         with env.begin() as txn:
-            compact.compact(source, tmp_path / "target")
+            compact(source, tmp_path / "target")
             assert content(tmp_path / "target") == list(txn.cursor())
 
 
@@ -269,7 +270,7 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
         seen[stage] = done, total
 
     source = fragmented(tmp_path / "source")
-    report = compact.compact(source, tmp_path / "target", progress=note)
+    report = compact(source, tmp_path / "target", progress=note)
     assert list(seen)[:4] == ["look", "copy", "check", "contents"]
     assert all(done == total > 0 for done, total in seen.values())
     assert seen["copy"][1] * 4096 == report.after.file_bytes
@@ -306,7 +307,7 @@ def read_only(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 def test_a_source_that_cannot_be_written_to_is_copied(read_only: Path, tmp_path: Path) -> None:
     before = sorted(read_only.iterdir())
-    compact.compact(read_only, tmp_path / "target")
+    compact(read_only, tmp_path / "target")
     assert content(tmp_path / "target") == content(read_only)
     assert sorted(read_only.iterdir()) == before
 
@@ -314,7 +315,7 @@ def test_a_source_that_cannot_be_written_to_is_copied(read_only: Path, tmp_path:
 def test_no_lock_file_is_made(tmp_path: Path) -> None:
     source = fragmented(tmp_path / "source")
     (source / "lock.mdb").unlink()
-    compact.compact(source, tmp_path / "target")
+    compact(source, tmp_path / "target")
     assert [path.name for path in source.iterdir()] == ["data.mdb"]
 
 
@@ -345,7 +346,7 @@ def test_too_many_commits_without_a_slot_are_an_error(
     (source / "lock.mdb").unlink()
     committing(monkeypatch, source, 6, stage)
     with pytest.raises(Error, match="was committed to while it was copied"):
-        compact.compact(source, tmp_path / "target")
+        compact(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     assert not left_in(tmp_path)
 
@@ -371,7 +372,7 @@ def test_a_reader_slot_keeps_the_state_that_is_copied(
         original(self, *arguments)
 
     monkeypatch.setattr(Copy, stage, late)
-    compact.compact(source, tmp_path / "target")
+    compact(source, tmp_path / "target")
     assert content(tmp_path / "target") == before
     assert content(source) != before
     with lmdb.open(str(source), map_size=1 << 28) as env:
@@ -434,7 +435,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_copied(
     (tmp_path / "copy.mdb.prov").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OSError, match=reason):
-        compact.compact(source, target, output=place and tmp_path / place)
+        compact(source, target, output=place and tmp_path / place)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -446,23 +447,23 @@ def test_a_place_that_is_not_there_yet_is_none_that_cannot_be_written(
     monkeypatch.chdir(tmp_path)
     for number, place in enumerate(("{0}/own.prov", f"{tmp_path}/{{0}}/own.prov", "link/{0}/p")):
         name = f"copy-{number}"
-        made = compact.compact(source, name, output=place.format(name))
+        made = compact(source, name, output=place.format(name))
         assert made.sidecar is not None and made.sidecar.samefile(place.format(name))
     with pytest.raises(FileExistsError, match="this is the database itself"):
-        compact.compact(source, "copy-3", output=tmp_path / "copy-3" / "data.mdb")
+        compact(source, "copy-3", output=tmp_path / "copy-3" / "data.mdb")
     for name, place in (("copy-a", "copy-a/deep/own.prov"), ("copy-b", "no/where/own.prov")):
-        made = compact.compact(source, name, output=place)
+        made = compact(source, name, output=place)
         assert made.sidecar is not None and made.sidecar.samefile(place)
     for folder, name in (("all/of/mine", "copy-3"), ("copy-4/sidecars", "copy-4")):
         monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / folder))
         with pytest.raises(lmdb.Error):
-            compact.compact(damaged(tmp_path), "copy-9")
+            compact(damaged(tmp_path), "copy-9")
         assert not (tmp_path / folder).exists()
-        made = compact.compact(source, name)
+        made = compact(source, name)
         assert made.sidecar is not None and made.sidecar.parent.samefile(folder)
     monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", "source/data.mdb/inside")
     with pytest.raises(NotADirectoryError, match="name another place"):
-        compact.compact(source, "copy-5")
+        compact(source, "copy-5")
     assert not Path("copy-5").exists()
 
 
@@ -483,5 +484,5 @@ def test_a_copy_that_cannot_be_converted_stands(tmp_path: Path) -> None:
             folder.write_text("no folder any more")
 
     with pytest.raises(Error, match="is whole, but has no provenance file"):
-        compact.compact(source, tmp_path / "target", output=folder / "one.prov", progress=progress)
+        compact(source, tmp_path / "target", output=folder / "one.prov", progress=progress)
     assert content(tmp_path / "target") == content(source)
