@@ -56,18 +56,6 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
                     "no engine \"%.40s\"; there are pread, direct, uring, staged and mmap", kind);
 }
 
-int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
-                           lio_error *error)
-{
-    lio_file file;
-    int code = check_depth(depth, error);
-    if (code == LIO_OK)
-        code = lio_file_memory(bytes, size, &file, error);
-    if (code == LIO_OK)
-        code = lio_file_faults(file, &file, error);
-    return code != LIO_OK ? code : engine_make(file, depth, out, error);
-}
-
 int lio_engine_open_joined(const char *names, const lio_part *parts, size_t count,
                            uint32_t open_max, uint32_t depth, lio_engine **out, lio_error *error)
 {
@@ -103,15 +91,6 @@ int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out,
     if (code == LIO_OK)
         code = lio_file_remote(remote, &file, error);
     return code != LIO_OK ? code : engine_make(file, depth, out, error);
-}
-
-int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
-                             lio_error *error)
-{
-    if (lio_file_script(engine->file, every, sys_errno, delay_us))
-        return LIO_OK;
-    return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "reads of a %s engine follow no script",
-                    engine->file.kind->name);
 }
 
 void lio_engine_close(lio_engine *engine)

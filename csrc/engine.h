@@ -9,8 +9,7 @@
  *            requests are small. Offsets, lengths and memory as for direct
  *   mmap     copies out of a shared mapping, and lends it: a process that uses what is lent dies
  *            by SIGBUS when the file is cut meanwhile
- *   remote   a file that lies elsewhere: a function reads that was handed in (remote.h)
- *   memory   over bytes in memory, for tests; a script makes reads fail or dawdle
+ *   remote   a file that lies elsewhere: a function reads that was handed in (engine_remote.h)
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
  * by threads that start on the first submit that needs them and are rebuilt in a child
@@ -30,7 +29,7 @@
 #include <stddef.h>
 
 #include "extent.h"
-#include "remote.h"
+#include "engine_remote.h"
 #include "status.h"
 
 typedef struct lio_engine lio_engine;
@@ -51,10 +50,6 @@ typedef struct {
  * folder or anything else that is no regular file. */
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error);
-
-/* The memory engine. `bytes` is borrowed until close. */
-int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
-                           lio_error *error);
 
 /* Each of the files that are read as one begins at a multiple of this. */
 enum { LIO_PART_ALIGNMENT = 4096 };
@@ -86,12 +81,6 @@ void lio_engine_expect_random(lio_engine *engine);
 
 /* An engine for a file that lies elsewhere. `remote` is borrowed until close. */
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error);
-
-/* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this
- * call) is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
- * sleeps `delay_us`. LIO_ERR_UNSUPPORTED for other engines. */
-int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
-                             lio_error *error);
 
 /* Waits for the requests under way and closes. NULL is fine. */
 void lio_engine_close(lio_engine *engine);

@@ -1,11 +1,10 @@
 /* engine_file: the seam between an engine and the kinds of file that it reads.
  *
- *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory,
- *                                         remote
+ *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap,
+ *                                         joined, remote
  *
  * A kind is a table of functions. It performs one request at a time and blocks meanwhile; many
  * threads call it at once. A function that a kind lacks is NULL in its table, and nobody asks for its name.
- * A wrapper is a kind too: it holds another file and passes the calls on (engine_faults.c).
  *
  * Private to the engine.
  */
@@ -103,19 +102,8 @@ extern const lio_file_kind lio_file_staged;
 extern const lio_file_kind lio_file_uring;
 extern const lio_file_kind lio_file_mmap;
 
-/* A file over `bytes` (borrowed until close). */
-int lio_file_memory(const uint8_t *bytes, uint64_t size, lio_file *out, lio_error *error);
-
 /* A file that `remote` (borrowed until close) reads. */
 int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error);
-
-/* Wraps `file`, which the wrapper owns from now on and closes also when wrapping fails: a read
- * fails or is delayed as the script says (lio_engine_inject_faults). Each request goes one way, by
- * `read`, so that the script sees all of them. */
-int lio_file_faults(lio_file file, lio_file *out, lio_error *error);
-
-/* Says which reads of a wrapped file fail; false: `file` is no wrapper. */
-bool lio_file_script(lio_file file, uint64_t every, int sys_errno, uint32_t delay_us);
 
 /* While another process cuts a file, Linux may give zeros for the rest of the page in which the file
  * ends by then. So this asks for the size after the reads: LIO_ERR_SHORT when the file ends before

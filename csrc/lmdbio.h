@@ -19,7 +19,7 @@
 #include "plan.h"
 #include "checksum.h"
 #include "storage.h"
-#include "remote.h"
+#include "engine_remote.h"
 #include "engine.h"
 #include "engine_stats.h"
 #include "engine_pagecache.h"

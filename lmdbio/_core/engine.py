@@ -159,16 +159,6 @@ class Engine(Opened):
         return Status(self.path)
 
     @classmethod
-    def _over(
-        cls, path: str, kind: str, depth: int, opens: Callable[[Any, Any], int], keep: object
-    ) -> Engine:
-        """An engine that ``opens`` makes: see ``_fill``."""
-        self = cls.__new__(cls)
-        self.path, self.kind, self.depth = path, kind, depth
-        self._fill(opens, keep)
-        return self
-
-    @classmethod
     def remote(cls, file: RemoteFile | Remote, depth: int = 8) -> Engine:
         """An engine for a file that lies elsewhere.
 
@@ -179,25 +169,10 @@ class Engine(Opened):
         from lmdbio._core.remote import Remote
 
         shared = file if isinstance(file, Remote) else Remote(file)
-        opens = partial(lib.lio_engine_open_remote, shared.pointer, depth)
-        self = cls._over(shared.file.name, "remote", depth, opens, shared)
-        self._remote = shared
+        self = cls.__new__(cls)
+        self.path, self.kind, self.depth, self._remote = shared.file.name, "remote", depth, shared
+        self._fill(partial(lib.lio_engine_open_remote, shared.pointer, depth), shared)
         return self
-
-    @classmethod
-    def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
-        """The memory engine, for tests."""
-        buffer = ffi.from_buffer("uint8_t[]", content)
-        opens = partial(lib.lio_engine_open_memory, buffer, len(content), depth)
-        return cls._over("<memory>", "memory", depth, opens, buffer)
-
-    def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
-        """Make reads of a memory engine fail or dawdle (``lio_engine_inject_faults``)."""
-        self._status.check(
-            lib.lio_engine_inject_faults(
-                self.pointer, fail_every, sys_errno, delay_us, self._status.error
-            )
-        )
 
     def missing(self, extents: Extents) -> npt.NDArray[np.bool_] | None:
         """Of each extent (dtype ``EXTENT``), whether it has to be waited for, or takes longer to

@@ -256,14 +256,37 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
     lio_pages_close(pages);
 }
 
+typedef struct {
+    const uint8_t *bytes;
+    uint64_t size;
+} content;
+
+static int read_content(void *handle, const lio_remote_call *call, uint64_t offset,
+                        uint64_t length, uint8_t *into, uint64_t *requests, lio_error *error)
+{
+    const content *from = handle;
+    (void)call;
+    if (!lio_fits(offset, length, from->size))
+        return lio_fail(error, LIO_ERR_SHORT, offset, length, 0, "beyond the file");
+    memcpy(into, from->bytes + offset, length);
+    *requests = 1;
+    return LIO_OK;
+}
+
 static void eat_database(const uint8_t *bytes, size_t size)
 {
+    content file = {bytes, size};
+    lio_remote *remote;
     lio_engine *engine;
     lio_error error;
     lio_meta meta;
     lio_db named;
-    if (lio_engine_open_memory(bytes, size, 2, &engine, &error) != LIO_OK)
+    if (lio_remote_open(read_content, &file, size, false, &remote, &error) != LIO_OK)
         return;
+    if (lio_engine_open_remote(remote, 2, &engine, &error) != LIO_OK) {
+        lio_remote_close(remote);
+        return;
+    }
     if (lio_meta_read(engine, UINT64_MAX, &meta, &error) == LIO_OK) {
         walk_database(engine, &meta, &meta.main_db, 1);
         walk_database(engine, &meta, &meta.free_db, 0);
@@ -274,6 +297,7 @@ static void eat_database(const uint8_t *bytes, size_t size)
         }
     }
     lio_engine_close(engine);
+    lio_remote_close(remote);
 }
 
 static void eat_block(const uint8_t *bytes, size_t size)
