@@ -54,7 +54,7 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
 /* Each of the files that are read as one begins at a multiple of this. */
 enum { LIO_PART_ALIGNMENT = 4096 };
 
-/* One of them (engine_joined.h), in the state of one transaction. */
+/* One of them (engine_joined.c), in the state of one transaction. */
 typedef struct {
     uint64_t base;          /* where it begins */
     uint64_t size;          /* bytes of it that are used */

@@ -1,8 +1,8 @@
 /* engine_pagecache: what the page cache holds of a file, and reading that without waiting.
  *
- *   kind.page_cache -> try_read, gather        the calling thread copies
- *                   -> find_missing, is_cached it asks alone
- *                   -> prefault, populate      another thread makes ready
+ *   kind -> try_read, gather         the calling thread copies
+ *        -> find_missing, is_cached  it asks alone
+ *        -> prefault, populate       another thread makes ready
  */
 #ifndef LIO_ENGINE_PAGECACHE_H
 #define LIO_ENGINE_PAGECACHE_H

@@ -224,19 +224,16 @@ static void source_close(lio_source *source)
     free(source);
 }
 
-static int source_fd(const lio_source *source)
-{
-    (void)source;
-    return -1;
-}
-
-#define KIND(keeps)                                                                               \
-    {                                                                                             \
-        .name = "remote", .alignment = 1, .keeps_state = (keeps), .stack_bytes = STACK_BYTES,     \
-        .read = read_one, .scatter = scatter, .give_up = give_up, .size = source_size,            \
-        .close = source_close, .fd = source_fd,                                                   \
-    }
-static const lio_file_kind keeping = KIND(true), guarded = KIND(false);
+static const lio_file_kind elsewhere = {
+    .name = "remote",
+    .alignment = 1,
+    .stack_bytes = STACK_BYTES,
+    .read = read_one,
+    .scatter = scatter,
+    .give_up = give_up,
+    .size = source_size,
+    .close = source_close,
+};
 
 int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error)
 {
@@ -244,6 +241,7 @@ int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error)
     if (source == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     source->remote = remote;
-    *out = (lio_file){.kind = remote->keeps_state ? &keeping : &guarded, .source = source};
+    *out = (lio_file){
+        .kind = &elsewhere, .source = source, .fd = -1, .keeps_state = remote->keeps_state};
     return LIO_OK;
 }

@@ -1,4 +1,4 @@
-"""file_set: several files that are read as one (csrc/engine_joined.h): their states and places.
+"""file_set: several files that are read as one (csrc/engine_joined.c): their states and places.
 
 Each file is closed when it was looked at. The engine opens them again, few at a time, and refuses
 one that was replaced.
