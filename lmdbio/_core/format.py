@@ -225,8 +225,9 @@ def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     if engine.alignment > 1:
         return bool  # which is False
     known = raw[: layout.page_size + META_BYTES]
+    keep = engine.pointer, known
     cell: list[Any] = [None]
-    if lib.lio_glue_watch(engine.pointer, id(known), id(engine.pointer), id(cell)):
+    if lib.lio_glue_watch(keep[0], known, len(known), id(keep), id(cell)):
         raise MemoryError("no memory for watching a file")
     found: Callable[[], bool] = cell[0]
     return found
