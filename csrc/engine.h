@@ -117,9 +117,6 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
-/* The same without waiting. */
-int lio_ticket_poll(lio_ticket *ticket, lio_error *error);
-
 /* Waits until no request of the ticket is left to begin, though some may be under way. LIO_PENDING:
  * not yet; time is up, or `older`, NULL or another ticket of the engine, has ended before. */
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error);
@@ -133,9 +130,6 @@ void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ende
 
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);
-
-/* The same for whatever `*ticket` is by now, which becomes NULL. */
-void lio_ticket_drop(lio_ticket **ticket);
 
 /* Reads what lies one after another in the file, by the calling thread: neighbours in one call to
  * the kernel where the engine can (pread). All of each `length` must exist. */

@@ -531,11 +531,6 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return code;
 }
 
-int lio_ticket_poll(lio_ticket *ticket, lio_error *error)
-{
-    return lio_ticket_wait(ticket, 0, error);
-}
-
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error)
 {
     lio_queue *owner = ticket->owner;
@@ -604,11 +599,4 @@ void lio_ticket_free(lio_ticket *ticket)
         (void)pthread_mutex_unlock(&owner->lock);
     }
     free(ticket);
-}
-
-void lio_ticket_drop(lio_ticket **ticket)
-{
-    lio_ticket *gone = *ticket;
-    *ticket = NULL;
-    lio_ticket_free(gone);
 }

@@ -28,7 +28,6 @@
 #include "provenance.h"
 #include "replay.h"
 #include "keys.h"
-#include "insertion.h"
 #include "items.h"
 #include "order.h"
 #include "sources.h"

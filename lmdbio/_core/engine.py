@@ -6,6 +6,7 @@ import os
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import cell_of, held, owned
 from lmdbio._core.status import SLICE_MS, Status
@@ -42,7 +43,7 @@ class Ticket:
     def __init__(self, engine: Engine, keep: object = None) -> None:
         # Held by nothing else, a frame in a traceback included.
         keeps = engine.pointer, keep
-        self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, keeps)
+        self._out = owned(ffi.new("lio_ticket **"), lib.lio_cell_ticket_free, keeps)
         self._status = engine.told()
 
     @property
@@ -54,10 +55,8 @@ class Ticket:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
-        if timeout_ms:
-            code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
-        else:
-            code = lib.lio_ticket_poll(self.out[0], self._status.error)
+        wait = brief_up_to("lio_ticket_wait", timeout_ms, 0)
+        code = wait(self.out[0], timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -284,7 +283,6 @@ class Engine(Opened):
         import numpy as np
 
         from lmdbio._core.arrays import READ, pointer_to
-        from lmdbio._core.brief import BYTES_MAX, brief_up_to
 
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)

@@ -121,7 +121,7 @@ class Run:
 
     @property
     def _wanted(self) -> int:
-        """What tells the place of a record."""
+        """The parts of a record that tell its place."""
         return _core.WANT_KEY | _core.WANT_VALUE if self._dup else _core.WANT_KEY
 
     def _at(self, handed_out: int, wanted: int) -> tuple[bytes, bytes] | None:

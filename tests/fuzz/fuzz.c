@@ -273,6 +273,27 @@ static int read_content(void *handle, const lio_remote_call *call, uint64_t offs
     return LIO_OK;
 }
 
+/* Whether the main database names another one "named". */
+static bool find_named(lio_engine *engine, const lio_meta *meta, lio_db *out)
+{
+    lio_pages *pages;
+    lio_cursor *cursor;
+    lio_item item;
+    lio_error error;
+    bool found = false;
+    if (lio_pages_open(engine, &meta->layout, 0, &pages, &error) != LIO_OK)
+        return false;
+    if (lio_cursor_open(pages, &meta->main_db, &cursor, &error) == LIO_OK) {
+        found = lio_cursor_move(cursor, LIO_MOVE_SET, (const uint8_t *)"named", 5, NULL, 0, &item,
+                                &error) == LIO_OK &&
+                item.node_flags == LIO_N_SUBDATA &&
+                lio_db_parse(&meta->layout, item.data, item.data_size, 0, out, &error) == LIO_OK;
+        lio_cursor_close(cursor);
+    }
+    lio_pages_close(pages);
+    return found;
+}
+
 static void eat_database(const uint8_t *bytes, size_t size)
 {
     content file = {bytes, size};
@@ -291,7 +312,7 @@ static void eat_database(const uint8_t *bytes, size_t size)
         walk_database(engine, &meta, &meta.main_db, 1);
         walk_database(engine, &meta, &meta.free_db, 0);
         move_cursor(engine, &meta, &meta.main_db);
-        if (lio_db_find(engine, &meta, (const uint8_t *)"named", 5, &named, &error) == LIO_OK) {
+        if (find_named(engine, &meta, &named)) {
             walk_database(engine, &meta, &named, 0);
             move_cursor(engine, &meta, &named);
         }

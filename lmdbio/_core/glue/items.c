@@ -32,7 +32,7 @@ typedef struct {
     PyObject *copied[LIO_ITEMS_COPIED]; /* NULL: handed out, or not copied */
 } lio_items;
 
-/* What a thread uses while others may end the run. */
+/* Objects that a thread uses while others may end the run. */
 typedef struct {
     lio_scan *scan;
     lio_guard guard;

@@ -64,7 +64,7 @@ static void lio_glue_free(PyObject *self, inquiry clear);
 /* Reading more than this is worth letting others run meanwhile. */
 enum { LIO_HELD_BYTES_MAX = 32 << 10 };
 
-/* What a read is guarded by, and the objects that are held for it. `keep` owns what is borrowed; the others
+/* The guard of reads, and the objects that are held for it. `keep` owns what is borrowed; the others
  * are as for lio_glue_lookup. NULL: there is none. */
 typedef struct {
     lio_pages *pages;
