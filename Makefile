@@ -177,7 +177,7 @@ training-wheels: $(VENV)/.wheel  ## collect wheels to measure a machine without 
 	@echo "there: benchmarks/training/offline.sh training-wheels"
 
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data training-data training-results training-wheels papers-results *.egg-info
+	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data training-data training-results training-wheels papers-results *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
+from lmdbio.bench.processes import RunFailed
+
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
 NOT_FOUND = 127  # as a shell says
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,14 +66,15 @@ def guarded(run: Callable[[], int]) -> int:
 
     Args:
         run: makes what the command needs, runs it, and takes all down however it ends. It raises
-            ``Missing`` where this machine cannot do it, ``Failed`` when a step failed.
+            ``Missing`` where this machine cannot do it, ``Failed`` or ``RunFailed`` when a step
+            failed.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _interrupt)
     try:
         return run()
-    except (Missing, Failed, OSError, ValueError) as error:
+    except (Missing, Failed, RunFailed, OSError, ValueError, lmdb.Error) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Missing) else FAILED
     except Interrupted as interrupted:
@@ -78,42 +83,20 @@ def guarded(run: Callable[[], int]) -> int:
 
 def parser(program: str, words: str) -> argparse.ArgumentParser:
     """Return a parser of what every wrapper here takes: --json, a folder, a command."""
-    made = _parser(program, words)
+    made = plain_parser(program, words)
     made.add_argument("--json", metavar="FILE", help="the counters as JSON; - is standard output")
     made.add_argument("folder", type=_folder)
     made.add_argument("command", nargs="+", help="after --")
     return made
 
 
-def race_parser(program: str, words: str, *, data: str, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser of what every race takes: --data, --rounds, --json.
-
-    Args:
-        program: the module, as ``python -m`` has it.
-        words: what it does, printed as they are.
-        data, rounds: what is taken where nothing is said.
-    """
-    made = _parser(program, words)
-    add = made.add_argument
-    add("--data", type=Path, default=Path(data), metavar="FOLDER",
-        help=f"of the data sets; kept, and reused ({data})")  # fmt: skip
-    add("--rounds", type=_rounds, default=rounds, metavar="N", help=f"runs of each ({rounds})")
-    add("--json", type=Path, metavar="FILE", help="what was measured, and the verdicts")
-    return made
-
-
-def _parser(program: str, words: str) -> argparse.ArgumentParser:
+def plain_parser(program: str, words: str) -> argparse.ArgumentParser:
+    """Return a parser that prints its words as they are."""
     return argparse.ArgumentParser(
         prog=f"python -m {program}",
         description=words,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def _rounds(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
 
 
 def _folder(text: str) -> Path:
@@ -187,3 +170,16 @@ def _kill(left: Callable[[], Sequence[int]], process: subprocess.Popen[Any]) -> 
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.05)
         process.poll()
+
+
+def remove_group(group: Path) -> None:
+    """Remove a control group, which processes that have ended leave a moment later."""
+    until = time.monotonic() + SECONDS_TO_DIE
+    while True:
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

@@ -1,38 +1,22 @@
-"""The findings of benchmarks, as they hand them over: verdicts, tables, a JSON file, a page.
-
-A table is written once and shown twice: in the terminal and on the page.
-"""
+"""The findings of benchmarks, as they hand them over: verdicts, a JSON file, a page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich import markup
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as Screen
 
-from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Spread, figure
+from lmdbio.page.document import document, header
+from lmdbio.page.table import Table
 
-#: Of a verdict: its style in a terminal, its class on a page.
-STATES = {
-    "reached": ("green", "reached"),
-    "NOT reached": ("bold red", "missed"),
-    "no figure": ("bold yellow", "missed"),
-}
-STYLE = """
-main { max-width: 84rem; }
-td.left, th.left { text-align: left; white-space: normal; }
-td.left::before { display: none !important; }
-td.reached { color: var(--plain); font-weight: 600; }
-td.missed { color: var(--bad); font-weight: 600; }
-"""
+#: How a verdict is shown.
+STATES = {"reached": "good", "NOT reached": "bad", "no figure": "bad"}
+STYLE = ":root { --wide: 84rem; }"
 
 
 # --- verdicts ------------------------------------------------------------------------------
@@ -122,73 +106,6 @@ def status(verdicts: Sequence[Verdict], *, failed: bool = False) -> int:
 # --- tables --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Lines of text under heads; a state of a verdict has its colour.
-
-    Attributes:
-        title: above it; "" for none.
-        heads: of the columns; one in which every line is empty is left out.
-        rows: as many texts as there are heads; a shorter one is filled up.
-        left: the heads of columns that begin at the left; the first one always does.
-        notes: lines below it.
-    """
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[str] = ()
-    notes: Sequence[str] = ()
-
-    def columns(self) -> list[tuple[str, bool, list[str]]]:
-        """Return the head of each column, whether it begins at the left, and its texts."""
-        filled = [[*row, *[""] * (len(self.heads) - len(row))] for row in self.rows]
-        return [
-            (head, not place or head in self.left, [row[place] for row in filled])
-            for place, head in enumerate(self.heads)
-            if any(row[place] for row in filled)
-        ]
-
-    def on_screen(self) -> Screen:
-        """Return it as the terminal shows it."""
-        out = Screen(title=self.title or None, title_justify="left", box=SIMPLE, pad_edge=False)
-        columns = self.columns()
-        for head, left, _ in columns:
-            out.add_column(head, justify="left" if left else "right", overflow="fold")
-        for row in zip(*(texts for _, _, texts in columns), strict=True):
-            out.add_row(
-                *(f"[{STATES[text][0]}]{text}[/]" if text in STATES else markup.escape(text)
-                  for text in row)
-            )  # fmt: skip
-        if self.notes:
-            out.caption, out.caption_justify = markup.escape("\n".join(self.notes)), "left"
-        return out
-
-    def as_html(self) -> str:
-        """Return it as a page shows it."""
-        columns = self.columns()
-        head = "".join(
-            f'<th class="{"left" * left}">{escape(name)}</th>' for name, left, _ in columns
-        )
-        body = "".join(
-            "<tr>" + "".join(
-                f'<td class="{STATES[text][1] if text in STATES else "left" * left}">'
-                f"{escape(text)}</td>"
-                for text, (_, left, _) in zip(row, columns, strict=True)
-            ) + "</tr>"
-            for row in zip(*(texts for _, _, texts in columns), strict=True)
-        )  # fmt: skip
-        below = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return (
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-            f"</table></div>{below}"
-        )
-
-    def section(self, lead: str = "", body: str = "") -> str:
-        """Return it as a section of a page, below its title and a sentence, above ``body``."""
-        return pages.section(self.title, lead, self.as_html() + body)
-
-
 def spread_text(spread: Spread | None, form: str = "") -> str:
     """Return a median and its ends, or the one value that there is; "-" for None."""
     if spread is None:
@@ -198,7 +115,9 @@ def spread_text(spread: Spread | None, form: str = "") -> str:
     return f"{figure(spread.median, form)} ({figure(spread.min, form)}-{figure(spread.max, form)})"
 
 
-def verdict_table(verdicts: Sequence[Verdict], title: str = "") -> Table:
+def verdict_table(
+    verdicts: Sequence[Verdict], title: str = "", notes: Sequence[str] = ()
+) -> Table:
     """Return every verdict in a line; words that the line above has are not said again."""
     rows, before = [], ""
     for one in verdicts:
@@ -206,7 +125,8 @@ def verdict_table(verdicts: Sequence[Verdict], title: str = "") -> Table:
         rows.append((words, one.who, one.where, one.measured, one.against, one.text, one.bound,
                      one.state, one.note))  # fmt: skip
     heads = ("what", "who", "where", "measured", "against", "figure", "bound", "state", "note")
-    return Table(title, heads, rows, left=("who", "where", "against", "state", "note"))
+    left = ("who", "where", "against", "state", "note")
+    return Table(title, heads, rows, left, notes, STATES)
 
 
 def summary(verdicts: Sequence[Verdict]) -> Table:
@@ -227,7 +147,8 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
         counts = [str(states.count(state) or "") for state in STATES]
         rows.append([words, worst.bound, state, *counts, worst.text, worst.where, worst.note])
     heads = ("what", "bound", "state", "in", "not in", "no figure in", "worst", "where", "note")
-    return Table("What must hold", heads, rows, left=("bound", "state", "where", "note"))
+    left = ("bound", "state", "where", "note")
+    return Table("What must hold", heads, rows, left, marks=STATES)
 
 
 # --- handing over --------------------------------------------------------------------------
@@ -252,12 +173,9 @@ def page(name: str, began: str, title: str, verdicts: Sequence[Verdict], body: s
         style: further CSS.
     """
     said = counted(verdicts) or "Nothing was judged"
-    why = f'<p class="bad">{escape(ended)}: not everything was measured.</p>' if ended else ""
-    heading = (
-        f'<header><p class="eyebrow">lmdbio {escape(name)} · {escape(began)}</p>'
-        f'<h1>{escape(title)}</h1><p class="verdict">{escape(said)}.</p>{why}</header>'
-    )
-    return pages.document(f"lmdbio {name}", heading + body, STYLE + style)
+    why = f"{ended}: not everything was measured." if ended else ""
+    head = header(title, f"lmdbio {name} · {began}", verdict=f"{said}.", bad=why)
+    return document(f"lmdbio {name}", head + body, STYLE + style)
 
 
 def write(file: Path | None, what: Any) -> None:

@@ -32,8 +32,6 @@
 #include "order.h"
 #include "sources.h"
 #include "clock.h"
-#include "transfer.h"
-#include "traffic.h"
 #include "rows.h"
 #include "copier.h"
 #include "window.h"

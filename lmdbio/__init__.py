@@ -18,7 +18,7 @@ from lmdbio.errors import (
     StaleError,
 )
 from lmdbio.pylmdb.find import lmdb as _lmdb
-from lmdbio.system import once as _once  # it makes its page of memory before any fork
+from lmdbio.system import process as _process  # it makes its page of memory before any fork
 
 __all__ = [
     "Batch",
@@ -90,4 +90,4 @@ for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():
         globals()[_name] = getattr(_lmdb, _name)
         __all__ += [_name]
-del _name, _once
+del _name, _process

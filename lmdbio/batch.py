@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 
-__all__ = ["Batch", "packed_batch"]
+__all__ = ["Batch", "packed_batch", "packed_copy"]
 
 Rows = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -300,25 +300,11 @@ class Batch:
 
     def copy(self) -> Batch:
         """The same records in private memory, one after another; always valid."""
-        view = self._view()
-        ends = np.cumsum(self._lengths, dtype=np.uint64)
-        size = int(ends[-1]) if len(ends) else 0
-        if not size:
-            return Batch(
-                None,
-                indices=self._numbers(),
-                offsets=np.zeros(len(self), np.uint64),
-                lengths=self._lengths,
-            )
-        memory = _core.Memory(size)
-        exporter = _core.lend(memory.address, size, memory)
-        into = memoryview(exporter).cast("B")
-        starts = ends - self._lengths
-        for start, to, length in zip(
-            self._offsets.tolist(), starts.tolist(), self._lengths.tolist(), strict=True
-        ):
-            into[to : to + length] = view[start : start + length]
-        return Batch(exporter, indices=self._numbers(), offsets=starts, lengths=self._lengths)
+        places = np.empty(len(self), _core.EXTENT)
+        buffer = self.buffer
+        places["offset"] = self._offsets + np.uint64(buffer.ctypes.data)
+        places["length"] = self._lengths
+        return packed_copy(places, self._numbers())
 
     def part(self, rows: slice | Rows, indices: U64) -> Batch:
         """Some of its records under other numbers, over the same memory; a Reader's, over a copy.
@@ -352,3 +338,17 @@ def packed_batch(memory: _core.Memory, packed: _core.Packed, indices: U64) -> Ba
         lengths=packed.lengths,
         keep=memory,
     )
+
+
+def packed_copy(places: _core.Extents, indices: U64) -> Batch:
+    """Return a batch of records in private memory, copied there without Python's lock.
+
+    Args:
+        places: address and length of each record, bytes; dtype ``EXTENT``.
+        indices: numbers of the records.
+    """
+    packed = _core.pack_extents(places)
+    memory = _core.Memory(packed.room)
+    sources = np.ascontiguousarray(places["offset"])
+    _core.copy_rows(sources, packed.lengths, packed.offsets + np.uint64(memory.address))
+    return packed_batch(memory, packed, indices)

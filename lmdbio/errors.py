@@ -49,7 +49,7 @@ __all__ = [
 
 
 class ShortReadError(CorruptedError):
-    """The file ends inside a page or record that the database says is there."""
+    """The file ends inside a page or record that its database refers to."""
 
 
 class ProvenanceError(Error):
@@ -57,25 +57,25 @@ class ProvenanceError(Error):
 
 
 class StaleError(ProvenanceError):
-    """A sound provenance file that does not describe this state of this database."""
+    """A sound provenance file describes another state of this database, or another database."""
 
 
 class MovedError(Error):
-    """Writers have committed past the state that is read: its pages may be another's by now."""
+    """Writers have committed past the state that is read, so its pages may be overwritten."""
 
 
 class PeerError(Error):
-    """Another rank of a Reader failed or went away; the message names it and the cause."""
+    """Another rank of a Reader failed or left; the message names it and the cause."""
 
 
 class MissingExtraError(ModuleNotFoundError):
     """A package that only a part of lmdbio needs is not installed; the message names its extra.
 
     Args:
-        what: the part of lmdbio.
-        package: name of the package, as people call it.
+        what: part of lmdbio that needs the package.
+        package: usual name of the package.
         module: name of the module that cannot be imported.
-        extra: extra of lmdbio that brings it.
+        extra: extra of lmdbio that brings the package.
     """
 
     def __init__(self, what: str, package: str, module: str, extra: str) -> None:

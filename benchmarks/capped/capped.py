@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.command import Failed, Missing
+from benchmarks.command import Failed, Missing, remove_group
 
 TOOLS = {"losetup": "util-linux", "mount": "mount", "umount": "mount", "mkfs.ext4": "e2fsprogs"}
 
@@ -169,5 +169,5 @@ def _group(stack: contextlib.ExitStack) -> Path:
     assert above is not None
     group = above / f"capped-{os.getpid()}"
     group.mkdir()
-    stack.callback(group.rmdir)
+    stack.callback(remove_group, group)
     return group

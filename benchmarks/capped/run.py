@@ -21,17 +21,12 @@ from pathlib import Path
 
 from benchmarks import command
 from benchmarks.capped import capped
-
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+from lmdbio.system.amounts import parse_bytes
 
 
 def amount(text: str) -> int:
     """Return the bytes that a text such as 300M means."""
-    factor = UNITS.get(text[-1:].upper(), 1)
-    value = int(text[:-1] if factor > 1 else text) * factor
-    if value <= 0:
-        raise ValueError
-    return value
+    return parse_bytes(text, "an amount")
 
 
 def main(words: list[str]) -> int:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command as commands
 from benchmarks.command import Failed
 from benchmarks.pfs import pfs
 from lmdbio.bench import processes
@@ -39,18 +38,17 @@ def missing() -> str | None:
     return pfs.missing()
 
 
-def guarded(run: Callable[[], int], prefix: str) -> int:
-    """The exit status of a program that makes clusters, as ``command.guarded`` gives it.
+@contextlib.contextmanager
+def own_folder(prefix: str) -> Iterator[None]:
+    """Keep temporary files of ranks and stores in one place, which goes whatever happens.
 
     Args:
-        run: the program.
-        prefix: of the folder that its temporary files go to.
+        prefix: beginning of the folder's name.
     """
-    # Ranks and stores keep temporary files in one place, which goes whatever happened.
     with tempfile.TemporaryDirectory(prefix=prefix) as work:
         tempfile.tempdir = work
         try:
-            return commands.guarded(run)
+            yield
         finally:
             tempfile.tempdir = None
 

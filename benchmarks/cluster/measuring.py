@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from benchmarks.cluster.sweep import (
 from benchmarks.cluster.table import cell_table
 from benchmarks.command import Failed
 from benchmarks.pfs import pfs
+from lmdbio.bench import measure
 
 MIB = 2**20
 #: Enough to tell one setting of a plain reader from another.
@@ -39,25 +40,18 @@ class Report:
     """Everything that was measured up to now.
 
     Attributes:
+        sets: facts of the data sets, by name.
         cells: in the order of measuring.
         calibrations: of plain readers: a result for each shape and data set.
         blocks: of one process, by the size of its requests.
         stores: in words, one for each set of constants.
-        interrupted: the run was ended.
-        failed: what ended it otherwise.
     """
 
-    began: str
-    command: tuple[str, ...]
-    machine: dict[str, Any]
     sets: dict[str, Any]
     cells: list[CellResult] = field(default_factory=list)
     calibrations: list[CellResult] = field(default_factory=list)
     blocks: list[CellResult] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    interrupted: bool = False
-    failed: str = ""
 
 
 class Measuring:
@@ -67,14 +61,10 @@ class Measuring:
         asked: what ``run.parse`` gives, settled, and "folder", which the mounts show.
         report: for everything that is measured.
         console: for what comes.
-        changed: called after every result.
     """
 
-    def __init__(
-        self, asked: Namespace, report: Report, console: Console, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, asked: Namespace, report: Report, console: Console) -> None:
         self.asked, self.report, self.console = asked, report, console
-        self.changed = changed
         #: The best plain readers, by data set and shape.
         self.ceilings: dict[tuple[str, Shape], list[Lane]] = {}
 
@@ -85,9 +75,9 @@ class Measuring:
             cells: what to measure.
             block_set: with this data set, also what one process gets by the size of its requests.
         """
-        machine = self.report.machine
+        machine = measure.machine(self.asked.folder)
         self.console.print(
-            f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; the mounts' page "
+            f"{machine.facts['machine']}; the mounts' page "
             f"cache is emptied before each run{' of the data' * self.asked.drop_data_only}",
             style="dim", highlight=False,
         )  # fmt: skip
@@ -246,7 +236,6 @@ class Measuring:
                     note(lane_of(made, runs[told["run"]]), runs[told["run"]], told)
                     done += 1
                     say(done, 0.0)
-                    self.changed()
             except Failed as error:
                 if done < len(runs):
                     lane_of(made, runs[done]).error = str(error)

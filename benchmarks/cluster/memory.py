@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.command import Missing
+from benchmarks.command import Missing, remove_group
 
 #: By cgroup v1 and v2: where groups are made, and the file that bounds one.
 PLACES = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
-#: Processes that have ended leave their group a moment later.
-SECONDS_TO_LEAVE = 5.0
 
 
 @contextlib.contextmanager
@@ -34,7 +31,7 @@ def bounded(size: int) -> Iterator[str]:
         (group / limit).write_text(str(size), encoding="ascii")
         yield str(group)
     finally:
-        _remove(group)
+        remove_group(group)
 
 
 def _made() -> tuple[Path, str]:
@@ -46,15 +43,3 @@ def _made() -> tuple[Path, str]:
                 return group, limit
             group.rmdir()
     raise Missing("no control group can be made that bounds memory (root, and cgroup v1 or v2)")
-
-
-def _remove(group: Path) -> None:
-    until = time.monotonic() + SECONDS_TO_LEAVE
-    while True:
-        try:
-            group.rmdir()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)

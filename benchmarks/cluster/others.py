@@ -11,8 +11,6 @@ and its length. Each is what its documentation shows; none is told more of the c
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -20,14 +18,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import lmdbio
 from benchmarks.cluster.task import Account, Look, Task
+from benchmarks.training import forms
 
 __all__ = ["KINDS", "ByLoader", "write_tars"]
 
 HEAD_BYTES = 1024
-#: Samples that WebDataset shuffles in memory, and of a tar file.
-SHUFFLED, SHARD_RECORDS = 1000, 100
+#: Samples that WebDataset shuffles in memory.
+SHUFFLED = 1000
 
 
 class Batches(Protocol):
@@ -207,15 +205,5 @@ def tars_of(path: Path) -> Path:
 def write_tars(path: Path) -> None:
     """Write WebDataset's files of a data set, unless they are there."""
     folder = tars_of(path)
-    if folder.exists():
-        return
-    draft = folder.with_suffix(".part")
-    draft.mkdir(exist_ok=True)
-    with lmdbio.Records(path) as records:
-        for first in range(0, len(records), SHARD_RECORDS):
-            with tarfile.open(draft / f"{first:09d}.tar", "w") as tar:
-                for i, value in enumerate(records[first : first + SHARD_RECORDS], first):
-                    entry = tarfile.TarInfo(f"{i:09d}.bin")
-                    entry.size = len(value)
-                    tar.addfile(entry, io.BytesIO(value))
-    draft.rename(folder)
+    if not folder.exists():
+        forms.write("tars", path, folder)

@@ -21,7 +21,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lmdbio.bench.drawing import nice_ticks
+from benchmarks.papers.lanes import epochs_of, late_of, waits_of
+from lmdbio.page.drawing import nice_ticks
 from lmdbio.simulate import SOURCES
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "assets" / "policies.svg"
@@ -101,8 +102,9 @@ def policy_of(name: str, runs: Sequence[Mapping[str, Any]]) -> Measured:
         opened = statistics.median(max(rank["open_s"] for rank in run["ranks"]) for run in runs)
         epochs.append(Epoch("before", opened, opened, (told["init_seconds"],) * 2))
     for number, simulated in enumerate(told["epochs"]):
-        times = [epoch_of(run, number) for run in runs]
-        seconds, waiting = (statistics.median(one[i] for one in times) for i in (0, 1))
+        seconds, waiting = (
+            statistics.median(of(run)[number] for run in runs) for of in (epochs_of, waits_of)
+        )
         records = told["records"][number]
         epochs.append(
             Epoch(
@@ -114,24 +116,6 @@ def policy_of(name: str, runs: Sequence[Mapping[str, Any]]) -> Measured:
             )
         )  # fmt: skip
     return Measured(name, tuple(epochs), late)
-
-
-def late_of(run: Mapping[str, Any]) -> int:
-    """Return the rows of a run that were read for other roots were late."""
-    stats = (rank["stats"] for rank in run["ranks"])
-    return sum(int(one["late_records"] + one["gone_records"]) for one in stats)
-
-
-def epoch_of(run: Mapping[str, Any], number: int) -> tuple[float, float]:
-    """Return the seconds of an epoch, up to the last rank's last batch, and the most waiting."""
-
-    def at(rank: Mapping[str, Any], which: int, part: int) -> float:
-        return float(rank["epochs"][which][part]) if which >= 0 else 0.0
-
-    ranks = run["ranks"]
-    ends = [max(at(rank, which, 0) for rank in ranks) for which in (number - 1, number)]
-    waits = (at(rank, number, 1) - at(rank, number - 1, 1) for rank in ranks)
-    return ends[1] - ends[0], max(waits)
 
 
 def names_of(source: str) -> tuple[str, ...]:

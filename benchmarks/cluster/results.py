@@ -151,12 +151,6 @@ class LaneResult:
         found = self.spread(name)
         return None if found is None else found.median
 
-    @property
-    def middle(self) -> dict[str, Any] | None:
-        """The run of the middle speed, for what is shown rank by rank."""
-        ordered = sorted(self.runs, key=lambda run: float(run["seconds"]))
-        return ordered[(len(ordered) - 1) // 2] if ordered else None
-
     def as_json(self) -> dict[str, Any]:
         names = Figures.__dataclass_fields__ if self.runs else ()
         medians = {name: self.median(name) for name in names}

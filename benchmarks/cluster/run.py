@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster.run --ranks 16 --nodes 4 --modes all --sets 3k,192k \\
         --json out.json --html out.html
-    python -m benchmarks.cluster.run --preset quick | targets | paper
+    python -m benchmarks.cluster.run --preset quick | targets
 
 Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
 emulated node, starts mpiexec, and lets py-lmdb in Caffe's pattern, every mode of lmdbio.Reader
@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from benchmarks import command
 from benchmarks.cluster import cluster, others, report as reporting, tuned
@@ -48,9 +47,9 @@ from benchmarks.cluster.sweep import (
     policy_lanes,
 )
 from benchmarks.command import words_of
+from benchmarks.harness import Told, conduct, race_parser
 from benchmarks.pfs import pfs
-from benchmarks.report import wide_console
-from lmdbio.bench import datasets, measure
+from lmdbio.bench import datasets
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.planning.mode import ENGINES
 from lmdbio.planning.schedule import ASSIGNMENTS
@@ -71,11 +70,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"sets": "3k", "rounds": 1, "mib": 64},
     # The bounds.
     "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
-    # Every figure of the paper that can be drawn.
-    "paper": {
-        "ranks": "1,2,4,8,16,32", "fill": 4, "scalings": "strong,weak", "rounds": 3, "mib": 128,
-        "block_sizes": True,
-    },
 }  # fmt: skip
 
 
@@ -104,11 +98,8 @@ def shapes_of(ranks: Sequence[int], nodes: Sequence[int], per_node: int) -> list
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = race_parser("benchmarks.cluster.run", __doc__ or "", data="cluster-data", rounds=3)
+    parser.set_defaults(rounds=None)  # as a preset says
     # fmt: off
     add = parser.add_argument
     add("--preset", choices=PRESETS, help="options for a purpose; those given go before")
@@ -159,22 +150,17 @@ def parse(words: list[str]) -> argparse.Namespace:
         "shows of itself is judged")
     add("--epochs", type=int, default=1, metavar="N", help="that a run reads (1)")
     add("--barrier", action="store_true", help="ranks wait for one another after each iteration")
-    add("--rounds", type=int, metavar="N", help="timed runs of each (3)")
     add("--mib", type=int, metavar="N", help="size of each data set's file (256)")
-    add("--data", type=Path, default=Path("cluster-data"), metavar="FOLDER",
-        help="of the data sets; kept, and reused (cluster-data)")
     add("--set", action="append", default=[], metavar="NAME=VALUE",
         help=f"another constant of the model; x2 is twice the usual: {' '.join(pfs.constants())}")
     add("--factors", metavar="F,...",
         help="of out_of_order_ms, each a store of its own, such as 0.5,1,2 (1)")
     add("--block-sizes", action="store_true", default=None,
-        help="also what one process gets by the size of its requests (Fig. 8)")
+        help="also what one process gets by the size of its requests")
     add("--limit-seconds", type=float, default=120.0, help="a longer run has failed (120)")
     add("--no-verify", action="store_true", help="do not look at every byte first")
     add("--drop-data-only", action="store_true",
         help="put the data alone out of the page cache before a run; others may need theirs")
-    add("--json", type=Path, metavar="FILE", help="everything, rank by rank")
-    add("--html", type=Path, metavar="FILE", help="a page with the figures")
     # fmt: on
     asked = parser.parse_args(words)
     for name, value in (USUAL | PRESETS.get(asked.preset or "", {})).items():
@@ -273,59 +259,37 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
     return [replace(cell, seed=seed) for seed, cell in enumerate(found, asked.seed)]
 
 
-def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], int]:
-    console = wide_console()
-
-    def measure_all() -> int:
-        lacking = cluster.missing()
-        if lacking:
-            raise command.Missing(lacking)
-        # Of one size in one folder, which is all that the mounts show and hold in memory.
-        folder = asked.folder = asked.data / f"{asked.mib}-mib"
-        made = {
-            name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
-            for name in asked.sets
-        }
-        if any(lane.kind == "webdataset" for lane in asked.lanes):
-            for one in made.values():
-                others.write_tars(one.path)
-        described = {
-            name: asdict(one)
-            | {"path": name, "sidecar_bytes": find_sidecar(one.data_file).stat().st_size}
-            for name, one in made.items()
-        }
-        report = Report(
-            began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            command=("run.py", *words),
-            machine=asdict(measure.machine(folder)),
-            sets=described,
-        )
-        begun = time.monotonic()
-
-        def changed() -> None:
-            report.seconds = time.monotonic() - begun
-
-        try:
-            with tuned.kept_apart():
-                measuring = Measuring(asked, report, console, changed)
-                measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
-        except command.Interrupted:
-            report.interrupted = True
-            raise
-        except (command.Failed, command.Missing) as error:
-            report.failed = str(error)
-            raise
-        finally:
-            changed()
-            if report.cells:
-                reporting.deliver(report, console, asked.json, asked.html)
-        return reporting.status(report)
-
-    return measure_all
+def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Make the data, and measure all cells."""
+    lacking = cluster.missing()
+    if lacking:
+        raise command.Missing(lacking)
+    # Of one size in one folder, which is all that the mounts show and hold in memory.
+    folder = asked.folder = asked.data / f"{asked.mib}-mib"
+    made = {
+        name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
+        for name in asked.sets
+    }
+    if any(lane.kind == "webdataset" for lane in asked.lanes):
+        for one in made.values():
+            others.write_tars(one.path)
+    report = Report({
+        name: asdict(one)
+        | {"path": name, "sidecar_bytes": find_sidecar(one.data_file).stat().st_size}
+        for name, one in made.items()
+    })  # fmt: skip
+    try:
+        with tuned.kept_apart():
+            measuring = Measuring(asked, report, console)
+            measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
+    finally:
+        reporting.tell(told, report)
 
 
 def main(words: list[str]) -> int:
-    return cluster.guarded(measured(parse(words), words), "cluster-run-")
+    asked = parse(words)
+    with cluster.own_folder("cluster-run-"):
+        return conduct("cluster", asked, measured)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import GAP_BYTES_MAX, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.prediction.reader import Located, predict_job
+from lmdbio.prediction.reader import predict_job
 from lmdbio.provenance import find_data
 from lmdbio.remote.data import open_data
-from lmdbio.simulate import run_reader
+from lmdbio.simulate import Located, run_reader
 
 __all__ = ["environment_of", "predict", "simulate"]
 
 MIB, MB = float(1 << 20), 1e6
-#: Between processes of one machine, M a second; benchmarks.exchange measures it.
+#: Between processes of one machine, M a second, as roots exchange rows there.
 NETWORK = 1000.0
 #: Copied out of memory, M a second.
 MEMORY = 4000.0

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from benchmarks.harness import turns
 from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.policy import READERS, Policy
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
@@ -102,9 +103,6 @@ class Shape:
     @property
     def ranks_per_node(self) -> int:
         return self.ranks // self.nodes
-
-    def node_of(self, rank: int) -> int:
-        return rank // self.ranks_per_node
 
     def __str__(self) -> str:
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
@@ -434,7 +432,4 @@ def in_turns(cell: int, lanes: Sequence[Lane], rounds: int, bytes_max: int) -> l
     """Everybody who reads records looks at every byte once; then all alternate, every other
     round backwards."""
     runs = [Run(cell, lane, -1) for lane in lanes if lane.reads_records]
-    for turn in range(rounds):
-        ordered = lanes if turn % 2 == 0 else list(reversed(lanes))
-        runs += [Run(cell, lane, turn, bytes_max) for lane in ordered]
-    return runs
+    return runs + [Run(cell, lane, turn, bytes_max) for turn, lane in turns(lanes, rounds)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import PLAIN
-from benchmarks.report import Table, spread_text
+from benchmarks.report import spread_text
 from lmdbio.bench.findings import figure
+from lmdbio.page.table import Table
 
 #: Of a cell's table, and what they mean.
 HEADS = {

@@ -27,18 +27,18 @@ import importlib.util
 import statistics
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import lmdb
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.command import FAILED, UNAVAILABLE, guarded
-from benchmarks.report import Table, spread_text, write
+from benchmarks.command import Missing, words_of
+from benchmarks.harness import Told, conduct, race_parser, turns
+from benchmarks.report import spread_text
 from lmdbio.bench import measure, processes
 from lmdbio.bench.findings import Spread, figure
+from lmdbio.page.table import Table
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ("dlio_benchmark", "dftracer", "hydra", "pandas", "psutil", "mpi4py", "torch", "yaml")
@@ -104,91 +104,66 @@ def table(racing: list[Contestant], title: str) -> Table:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.dlio.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = race_parser("benchmarks.dlio.run", __doc__ or "", data="dlio-data", rounds=1)
     add = parser.add_argument
     add("--workload", default="resnet50_lmdb", metavar="NAME", help="of workload/ (resnet50_lmdb)")
-    add("--data", type=Path, default=Path("dlio-data"), metavar="FOLDER",
-        help="of the files; kept, and reused (dlio-data)")  # fmt: skip
     add("--ranks", type=int, default=1, metavar="N", help="accelerators (1)")
-    add("--rounds", type=int, default=1, metavar="N", help="runs of each (1)")
-    add("--only", metavar="NAME,...", help="of lmdb, reader, loader")
+    add("--only", default="all", metavar="NAME,...", help="of lmdb, reader, loader (all)")
     add("--set", action="append", default=[], metavar="NAME=VALUE", dest="overrides",
         help="of the workload, as train.epochs=2; may be said several times")  # fmt: skip
-    add("--json", type=Path, metavar="FILE", help="every run")
     asked = parser.parse_args()
-    if asked.rounds < 1 or asked.ranks < 1:
-        parser.error("--rounds and --ranks must be at least 1")
+    if asked.ranks < 1:
+        parser.error("--ranks must be at least 1")
     for one in asked.overrides:
         if not one.startswith(("reader.", "train.", "metric.")) or "=" not in one:
             parser.error(f"--set {one}: reader., train. or metric., as train.epochs=2; for what "
                          "else a workload says, copy it")  # fmt: skip
-    names = asked.only.split(",") if asked.only else [one.name for one in contestants()]
-    asked.racing = [one for one in contestants() if one.name in names]
-    if len(asked.racing) < len(set(names)):
-        parser.error(f"--only: names of {', '.join(one.name for one in contestants())}")
-    asked.workload_file = HERE / "workload" / f"{asked.workload}.yaml"
-    if not asked.workload_file.exists():
-        known = ", ".join(sorted(path.stem for path in asked.workload_file.parent.glob("*.yaml")))
-        parser.error(f"--workload: one of {known}")
+    everybody = {one.name: one for one in contestants()}
+    known = {path.stem: path for path in (HERE / "workload").glob("*.yaml")}
+    try:
+        asked.racing = [everybody[name] for name in words_of(tuple(everybody), asked.only)]
+        (asked.workload,) = words_of(sorted(known), asked.workload)
+    except ValueError as error:
+        parser.error(f"--only, --workload: {error}")
+    asked.workload_file = known[asked.workload]
     return asked
 
 
-def main() -> int:
-    asked = arguments()
+def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Make the data, and run DLIO by turns."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     missing += ["mpiexec"] * (asked.ranks > 1 and processes.mpiexec() is None)
     if missing:
-        print(f"run.py: not installed: {', '.join(missing)} (run.py --help says how)",
-              file=sys.stderr)  # fmt: skip
-        return UNAVAILABLE
+        raise Missing(f"not installed: {', '.join(missing)} (run.py --help says how)")
     from benchmarks.dlio import make_data
 
-    console = Console()
     data = make_data.Data.of(asked.workload_file, asked.data.absolute() / asked.workload)
     words = [
         f"workload={asked.workload}",
         f"++workload.dataset.data_folder={quoted(data.folder)}",
         *(f"++workload.{one}" for one in asked.overrides),
     ]
-    begun = time.monotonic()
     racing: list[Contestant] = asked.racing
-    try:
-        make_data.ensure(data, console)
-    except (OSError, lmdb.Error) as error:
-        print(f"run.py: {error}", file=sys.stderr)
-        return FAILED
+    make_data.ensure(data, console)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("measure", total=asked.rounds * len(racing))
-        for number in range(asked.rounds):
-            for one in racing if number % 2 == 0 else reversed(racing):
-                bar.update(task, description=one.title)
-                try:
-                    run_one(one, words, data.paths, asked.ranks)
-                except processes.RunFailed as error:
-                    print(f"run.py: {error}", file=sys.stderr)
-                    return FAILED
-                bar.advance(task)
-    accelerators = f"{asked.ranks} accelerator{'s' * (asked.ranks > 1)}"
-    title = (
+        for _, one in turns(racing, asked.rounds):
+            bar.update(task, description=one.title)
+            run_one(one, words, data.paths, asked.ranks)
+            bar.advance(task)
+    told.title = (
         f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} bytes, "
-        f"{accelerators}"
+        f"{asked.ranks} accelerator{'s' * (asked.ranks > 1)}"
     )
-    console.print(table(racing, title).on_screen())
-    console.print(f"{time.monotonic() - begun:.0f} s")
-    write(asked.json, {
-        "machine": asdict(measure.machine(asked.data)),
+    told.parts = [(table(racing, told.title), "")]
+    told.facts = {
         "workload": asked.workload,
         "overrides": asked.overrides,
         "ranks": asked.ranks,
         "cold": all(one.cold for one in racing),
         "runs": [asdict(one) for one in racing],
-    })  # fmt: skip
-    return 0
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    sys.exit(conduct("dlio", arguments(), measured))

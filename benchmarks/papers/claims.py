@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Table, Verdict
+from benchmarks.report import Verdict
+from lmdbio.page.table import Table
 
 if sys.version_info >= (3, 11):
     import tomllib

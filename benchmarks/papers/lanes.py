@@ -9,7 +9,7 @@ from typing import Any
 
 from lmdbio.bench.findings import MIB, Spread
 
-__all__ = ["Lane", "Reports", "by_where", "lanes_of", "over"]
+__all__ = ["Lane", "Reports", "by_where", "epochs_of", "lanes_of", "late_of", "over", "waits_of"]
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -83,6 +83,12 @@ def waits_of(run: Mapping[str, Any]) -> list[float]:
         before = [one["epochs"][i - 1][1] if i else 0.0 for one in ranks]
         found.append(max(one["epochs"][i][1] - b for one, b in zip(ranks, before, strict=True)))
     return found
+
+
+def late_of(run: Mapping[str, Any]) -> int:
+    """Return the rows of a run that were read for other roots were late."""
+    stats = (rank["stats"] for rank in run["ranks"])
+    return sum(int(one["late_records"] + one["gone_records"]) for one in stats)
 
 
 def lanes_of(reports: Reports) -> list[Lane]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from benchmarks.papers import pictures
 from benchmarks.papers.claims import Result
-from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, over
-from benchmarks.report import Table, Verdict, judged, spread_text
+from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, late_of, over
+from benchmarks.report import Verdict, judged, spread_text
 from lmdbio.bench.findings import MIB, figure
+from lmdbio.page.table import Table
 
 __all__ = [
     "auto",
@@ -333,8 +334,7 @@ def policies(reports: Reports) -> Iterator[Result]:
         told = one.runs[0]["simulated"]
         expected = sum(seconds for seconds, _ in told["epochs"])
         measured = sum(one.epochs())
-        late += sum(int(rank["stats"]["late_records"] + rank["stats"]["gone_records"])
-                    for rank in one.runs[0]["ranks"])  # fmt: skip
+        late += late_of(one.runs[0])
         far.append(abs(expected / measured - 1))
         dots.setdefault(one.name, []).append((measured, expected))
         rows.append((one.where, one.name, figure(measured), figure(expected),
@@ -479,14 +479,11 @@ def prediction(reports: Reports) -> Iterator[Result]:
 
 def counts_agree(run: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[int, bool]:
     """Return the rows of late roots, and whether records came from where they were to."""
-    late, ranks = 0, run["ranks"]
-    for rank in ranks:
-        late += int(rank["stats"]["late_records"] + rank["stats"]["gone_records"])
-    agrees = True
+    ranks, agrees = run["ranks"], True
     for epoch, expected in enumerate(told["records"]):
         for source, count in expected.items():
             found = sum(
                 rank["sources"].get(str(epoch), {}).get(source, (0, 0))[0] for rank in ranks
             )
             agrees &= found == count
-    return late, agrees
+    return late_of(run), agrees

@@ -9,15 +9,14 @@ from typing import Any
 
 from benchmarks import report as reports
 from benchmarks.papers.claims import KINDS, PAPERS, Claim, Result, answers_of
-from benchmarks.report import Table, Verdict
-from lmdbio.bench import page as pages
+from benchmarks.report import Verdict
+from lmdbio.page.document import facts_html, section
+from lmdbio.page.table import Table
 
 __all__ = ["Done", "Report", "as_json", "as_page", "unmentioned"]
 
 STYLE = """
-table { table-layout: auto; } td { vertical-align: top; }
 td.left { white-space: normal; min-width: 7rem; } .claims td.left { min-width: 10rem; }
-pre { overflow-x: auto; font-size: .8rem; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr));
   gap: 1.4rem 2rem; margin-bottom: 1.4rem; } figure.wide { grid-column: 1 / -1; }
 figure { margin: 0; } h3 { font-size: .95rem; margin: .4rem 0; }
@@ -103,13 +102,13 @@ def as_page(report: Report) -> str:
     parts = [reports.verdict_table(report.judged, "What must hold").section()]
     for paper, title in PAPERS.items():
         table = Table(title, heads, claim_rows(report, paper), heads)
-        parts.append(pages.section(table.title, "", table.as_html(), "claims"))
+        parts.append(section(table.title, "", table.as_html(), "claims"))
     parts += map(result_section, report.results.values())
     if report.case_table is not None:
         parts.append(report.case_table.section("Checked by tests/papers. Run: cases."))
     parts.append(runs_section(report.runs))
     facts = {name: str(value) for name, value in report.machine.items()}
-    parts.append(pages.section("Machine", report.began, pages.facts_html(facts)))
+    parts.append(section("Machine", report.began, facts_html(facts)))
     return reports.page(
         "papers", report.began, "Five papers, and what this code gives for them", report.judged,
         "".join(parts), report.ended, STYLE,
@@ -120,7 +119,7 @@ def result_section(made: Result) -> str:
     """Return a result: what it says, its picture, its table."""
     picture = f'<div class="pictures">{made.picture}</div>' if made.picture else ""
     lead = f"{made.answer}. Run: {made.run}."
-    return pages.section(made.title, lead, picture + made.table.as_html())
+    return section(made.title, lead, picture + made.table.as_html())
 
 
 def runs_section(runs: Sequence[Done]) -> str:
@@ -131,7 +130,7 @@ def runs_section(runs: Sequence[Done]) -> str:
         f"<pre>{escape(chr(10).join(one.commands))}</pre>"
         for one in runs
     )
-    return pages.section("Runs", "Each number above names its run.", body)
+    return section("Runs", "Each number above names its run.", body)
 
 
 def as_json(report: Report) -> dict[str, Any]:

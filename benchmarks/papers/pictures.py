@@ -9,51 +9,46 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from lmdbio.bench.drawing import (
-    COLOURS,
-    Bar,
-    Chart,
-    Series,
-    axis_html,
-    bar_svg,
-    chart_svg,
-    legend_html,
-    log_ticks,
-    nice_ticks,
-)
 from lmdbio.bench.findings import figure
-from lmdbio.bench.page import axis_line, line_of
+from lmdbio.page import drawing
+from lmdbio.page.drawing import Bar, Chart, Series, chart_html, log_ticks
 
 __all__ = ["bars", "grouped", "lines", "scatter", "stacked"]
 
 Values = Sequence[float | None]
 
 
-def drawn(chart: Chart) -> str:
-    """Return a chart below its title; "" if it has no point."""
-    if not any(one.points for one in chart.series):
-        return ""
-    return framed(chart.title, chart_svg(chart) + legend_html(chart))
-
-
 def framed(title: str, body: str, kind: str = "") -> str:
-    """Return a picture below its title."""
-    return f'<figure class="{kind}"><h3>{escape(title)}</h3>{body}</figure>'
+    """Return a picture below its title; "" if nothing was drawn."""
+    return f'<figure class="{kind}"><h3>{escape(title)}</h3>{body}</figure>' * bool(body)
 
 
-def coloured(series: Mapping[str, Values]) -> Iterable[tuple[str, str, list[tuple[int, float]]]]:
-    """Yield the name, the colour, and the known points of each series."""
-    for number, (name, values) in enumerate(series.items()):
-        known = [(x, y) for x, y in enumerate(values) if y is not None and math.isfinite(y)]
-        yield name, COLOURS[number % len(COLOURS)], known
+def chart(
+    title: str,
+    place_name: str,
+    unit: str,
+    places: Sequence[str],
+    series: Iterable[Series],
+    *,
+    logarithmic: bool = False,
+) -> str:
+    """Draw series whose values stand at places with these texts."""
+    texts = {float(x): text for x, text in enumerate(places)}
+    drawn = Chart(title, texts, place_name, unit, tuple(series), logarithmic)
+    return framed(title, chart_html(drawn))
+
+
+def known(values: Values) -> list[tuple[int, float]]:
+    """Return the places and values that were measured."""
+    return [(x, y) for x, y in enumerate(values) if y is not None and math.isfinite(y)]
 
 
 def lines(
     title: str, place_name: str, unit: str, places: Sequence[str], series: Mapping[str, Values]
 ) -> str:
     """Draw a line for each series, a value at each place; the vertical axis is logarithmic."""
-    made = [Series.of(name, colour, known) for name, colour, known in coloured(series)]
-    return drawn(Chart(title, texts(places), place_name, unit, tuple(made), logarithmic=True))
+    made = (Series.of(name, known(values)) for name, values in series.items())
+    return chart(title, place_name, unit, places, made, logarithmic=True)
 
 
 def grouped(
@@ -61,11 +56,11 @@ def grouped(
 ) -> str:
     """Draw bars side by side at each place, one of each series."""
     width, made = 0.8 / max(1, len(series)), []
-    for number, (name, colour, known) in enumerate(coloured(series)):
+    for number, (name, values) in enumerate(series.items()):
         left = (number + 0.5) * width - 0.4
-        points = tuple((x + left, 0.0, y, y) for x, y in known)
-        made.append(Series(name, colour, points, "bar", width))
-    return drawn(Chart(title, texts(places), place_name, unit, tuple(made)))
+        points = tuple((x + left, 0.0, y, y) for x, y in known(values))
+        made.append(Series(name, points, "bar", width=width))
+    return chart(title, place_name, unit, places, made)
 
 
 def stacked(
@@ -73,16 +68,12 @@ def stacked(
 ) -> str:
     """Draw bars upon one another at each place, one of each series."""
     tops, made = [0.0] * len(places), []
-    for name, colour, known in coloured(series):
-        points = tuple((float(x), tops[x], y, tops[x] + y) for x, y in known)
-        for x, y in known:
+    for name, values in series.items():
+        points = tuple((float(x), tops[x], y, tops[x] + y) for x, y in known(values))
+        for x, y in known(values):
             tops[x] += y
-        made.append(Series(name, colour, points, "bar"))
-    return drawn(Chart(title, texts(places), place_name, unit, tuple(made)))
-
-
-def texts(places: Sequence[str]) -> dict[float, str]:
-    return {float(x): text for x, text in enumerate(places)}
+        made.append(Series(name, points, "bar"))
+    return chart(title, place_name, unit, places, made)
 
 
 def scatter(
@@ -94,24 +85,20 @@ def scatter(
         return ""
     ticks = log_ticks(min(every), max(every))
     made = [
-        Series.of(name, COLOURS[number % len(COLOURS)],
-                  sorted((math.log10(x), y) for x, y in dots if x > 0 and y > 0), "dots")
-        for number, (name, dots) in enumerate(series.items())
-    ]  # fmt: skip
+        Series.of(name, sorted((math.log10(x), y) for x, y in dots if x > 0 and y > 0), "dots")
+        for name, dots in series.items()
+    ]
     ends = [(math.log10(tick), tick) for tick in (ticks[0], ticks[-1])]
-    made.append(Series.of("equal", "ink", ends, "guide"))
+    made.append(Series.of("equal", ends, "guide", "ink"))
     places = {math.log10(tick): f"{tick:g}" for tick in ticks}
-    return drawn(Chart(title, places, place_name, unit, tuple(made), logarithmic=True))
+    return framed(title, chart_html(Chart(title, places, place_name, unit, made, True)))
 
 
 def bars(title: str, values: Mapping[str, float | None], unit: str = "s") -> str:
     """Draw a bar for each name, on one scale from zero; long names have room."""
-    known = {name: one for name, one in values.items() if one is not None and math.isfinite(one)}
-    if not known:
-        return ""
-    ticks, rows = nice_ticks(max(known.values())), []
-    for name, value in known.items():
-        bar = bar_svg(Bar(value, (), COLOURS[0]), ticks[-1], ticks)
-        rows.append(line_of(name, bar, f"{figure(value)} {unit}"))
-    rows.append(axis_line(axis_html(ticks)))
-    return framed(title, f'<div class="rows">{"".join(rows)}</div>', "wide")
+    rows = [
+        Bar(name, f"{figure(value)} {unit}", (value,))
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    ]
+    return framed(title, drawing.bars(rows), "wide")

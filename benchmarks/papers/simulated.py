@@ -16,9 +16,10 @@ import numpy as np
 
 from benchmarks.papers import pictures
 from benchmarks.papers.claims import PAPERS, Result, read_claims
-from benchmarks.report import Table, Verdict, judged
+from benchmarks.report import Verdict, judged
 from lmdbio import _core, simulate
 from lmdbio.bench.findings import figure
+from lmdbio.page.table import Table
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
@@ -279,23 +280,23 @@ def many_nodes(*, quick: bool) -> Result:
     counts = (2, 16, 64) if quick else (2, 4, 16, 64, 256)
     base, names = simulate.SCENARIOS[1], ("lower_bound", "staging_pool", "locality_aware", "hdmlp")
     policies = [simulate.Policy.named(name) for name in names]
+    memory, disk = (int(tier.capacity * MIB) for tier in base.environment.tiers)
+    cache = Cache(memory=memory, disk="disk", disk_bytes=disk)
     records = 64 * 256
+    located = simulate.Data(records, 0.115).located(0)
     rows, every = [], list[list[float]]()
     for nodes in counts:
-        scenario = replace(
-            base,
-            environment=replace(base.environment, nodes=nodes),
-            data=simulate.Data(records, 0.115),
-            training=simulate.Training(3, 64 * nodes),
+        job = Job(cache, 64 * nodes, nodes, nodes, 3, GLOBAL, ends=True)
+        found = simulate.run_readers(
+            located.extents, policies, job, base.environment, located.options, located.windows
         )
-        found = simulate.run(scenario, policies, simulate.PHYSICAL)
         every.append([one.seconds or 0.0 for one in found])
         rows.append((str(nodes), *map(figure, every[-1])))
     bound, without, local, clairvoyant = every[-1]
     return Result(
         "many-nodes", "simulator",
         f"Three epochs of {records:,} records of 115 KB by nodes: computing 100 M/s each, a file "
-        "system of 324 M/s at most (physical semantics)",
+        "system of 324 M/s at most, as Readers run",
         f"on {counts[-1]} nodes three epochs take {figure(without)} s from the file system, "
         f"{figure(local)} s with locality-aware loading, {figure(clairvoyant)} s with HDMLP, and "
         f"{figure(bound)} s of computing",

@@ -30,16 +30,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import numpy as np
+from rich.console import Console
 
 import lmdbio
-from benchmarks import command, race, report
-from lmdbio.bench import measure
+from benchmarks import command, report
+from benchmarks.harness import Told, by_turns, conduct, judged, race_parser
+from lmdbio.bench import datasets
+from lmdbio.bench.datasets import Recipe
 
 FILE_BYTES, BATCH, SEED = 600 << 20, 256, 5
 #: Of a Reader's stream: two blocks of 32 MiB under way, in requests of 4 MiB.
@@ -51,23 +53,10 @@ NGINX_PORT = 18088
 DROP = Path("/proc/sys/vm/drop_caches")
 
 
-def make(folder: Path, size: int) -> Path:
+def make(folder: Path, size: int, console: Console) -> Path:
     """Write a data set of records of one size, with its provenance file, if it is not there."""
-    path = folder / f"remote-{size}"
-    if path.exists():
-        return path
-    draft, count = path.with_suffix(".part"), FILE_BYTES // (size + 1500 % size)
-    content = np.random.default_rng(SEED).bytes(1 << 22)
-    with lmdb.open(str(draft), map_size=4 * FILE_BYTES, sync=False) as env:
-        for first in range(0, count, 1000):
-            with env.begin(write=True) as txn:
-                for i in range(first, min(first + 1000, count)):
-                    at = i * 7919 % (len(content) - size)
-                    txn.put(b"%08d" % i, content[at : at + size], append=True)
-    subprocess.run([sys.executable, "-m", "lmdbio", "convert", str(draft)], check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
-    draft.rename(path)
-    return path
+    recipe = Recipe(f"remote-{size}", "fixed", FILE_BYTES, record_bytes=size)
+    return datasets.prepare(recipe, folder, console, converted=True).path
 
 
 # --- servers -------------------------------------------------------------------------------
@@ -175,11 +164,11 @@ def by_hand(port: int, size: int, request_bytes: int) -> float:
 def in_order(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
     url, size = f"http://127.0.0.1:{port}/data.mdb", (path / "data.mdb").stat().st_size
     _, request_bytes = stream(url)
-    found = race.by_turns(
+    found = by_turns(
         rounds, lambda _: stream(url)[0], lambda _: by_hand(port, size, request_bytes)
     )
     words = f"in order, beside {IN_FLIGHT} threads that make the same requests"
-    return race.judged(words, where, found, least=ORDER_SHARE, unit="MB/s", scale=1e6)
+    return judged(words, where, found, least=ORDER_SHARE, unit="MB/s", scale=1e6)
 
 
 # --- at random -----------------------------------------------------------------------------
@@ -208,8 +197,8 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
                 return ALONE / (time.perf_counter() - begun)
 
         words = "at random, beside one request at a time (there is no rclone)"
-        found = race.by_turns(rounds, ours, alone)
-        return race.judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
+        found = by_turns(rounds, ours, alone)
+        return judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
     with mounted(port) as mount:
 
         def theirs(_round: int) -> float:
@@ -222,8 +211,8 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
                     return len(keys) / (time.perf_counter() - begun)
 
         words = "at random, beside py-lmdb over rclone's mount"
-        found = race.by_turns(rounds, ours, theirs)
-        return race.judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
+        found = by_turns(rounds, ours, theirs)
+        return judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
 
 
 # --- with a cache ----------------------------------------------------------------------------
@@ -254,21 +243,22 @@ def cached(path: Path, port: int, where: str, rounds: int) -> Iterator[report.Ve
         cache = lmdbio.Cache(disk=disk, disk_bytes=4 * FILE_BYTES, memory="64M")
         second_epoch(url, cold=False, cache=cache)
         for cold in (True, False) if os.access(DROP, os.W_OK) else (False,):
-            found = race.by_turns(
+            found = by_turns(
                 rounds,
                 lambda _, cold=cold: second_epoch(url, cold=cold, cache=cache),  # type: ignore[misc]
                 lambda _, cold=cold: second_epoch(str(path), cold=cold),  # type: ignore[misc]
             )
             state = "cold" if cold else "in the page cache"
             words = "out of the cache file of a disk, beside the local file"
-            yield race.judged(words, f"{where}, both {state}", found, least=DISK_SHARE,
+            yield judged(words, f"{where}, both {state}", found, least=DISK_SHARE,
                               unit="MB/s", scale=1e6)  # fmt: skip
 
 
 # --- all -------------------------------------------------------------------------------------
 
 
-def measured(path: Path, size: int, latency_s: float, rounds: int) -> Iterator[report.Verdict]:
+def verdicts(path: Path, size: int, latency_s: float, rounds: int) -> Iterator[report.Verdict]:
+    """Yield the verdicts on one data set."""
     records = f"records of {size:,} bytes"
     with serving(path, latency_s) as port:
         where = f"{records}, {latency_s * 1e3:.0f} ms away"
@@ -280,31 +270,22 @@ def measured(path: Path, size: int, latency_s: float, rounds: int) -> Iterator[r
             yield in_order(path, port, f"{records}, nginx", rounds)
 
 
+def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Measure the data sets that were asked for."""
+    told.title = "A data set on a server"
+    for size in map(int, asked.sizes.split(",")):
+        path = make(asked.data.absolute(), size, console)
+        for verdict in verdicts(path, size, asked.latency, asked.rounds):
+            told.verdicts.append(verdict)
+            console.print(f"{verdict.words}: {verdict.where}: {verdict.text}", highlight=False)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = command.race_parser("benchmarks.remote.run", __doc__ or "", data="remote-data",
-                                 rounds=7)  # fmt: skip
+    parser = race_parser("benchmarks.remote.run", __doc__ or "", data="remote-data", rounds=7)
     add = parser.add_argument
     add("--sizes", default="112640,3000", help="bytes of records, with commas (112640,3000)")
     add("--latency", type=float, default=0.02, help="of the server, seconds (0.02)")
-    given = parser.parse_args(arguments)
-    return command.guarded(lambda: run(given))
-
-
-def run(given: argparse.Namespace) -> int:
-    """Measure what the arguments ask for, and tell."""
-    began = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    given.data.mkdir(parents=True, exist_ok=True)
-    verdicts: list[report.Verdict] = []
-    console = report.wide_console()
-    for size in map(int, given.sizes.split(",")):
-        path = make(given.data.absolute(), size)
-        for verdict in measured(path, size, given.latency, given.rounds):
-            verdicts.append(verdict)
-            console.print(f"{verdict.words}: {verdict.where}: {verdict.text}", highlight=False)
-    console.print(report.verdict_table(verdicts).on_screen())
-    report.write(given.json, {"began": began, "machine": str(measure.machine(given.data)),
-                              "verdicts": report.as_json(verdicts)})  # fmt: skip
-    return report.status(verdicts)
+    return conduct("remote", parser.parse_args(arguments), measured)
 
 
 if __name__ == "__main__":

@@ -349,19 +349,6 @@ def warm_at_random(dataset: str) -> Cell:
     )  # fmt: skip
 
 
-def warm_hot(dataset: str) -> Cell:
-    return Cell(
-        f"warm, one hot key, {dataset}",
-        dataset,
-        "hot",
-        (LMDB, OPEN),
-        (Rule("warm", "get of one hot key: reported", (OPEN.name,), (LMDB.name,),
-              quantity="records"),),
-        warm=True,
-        bytes_max=(400 if SETS[dataset].record_bytes < 4 * KIB else 1024) * MIB,
-    )  # fmt: skip
-
-
 def memory(dataset: str, access: str, budget: int, *, warm: bool = False) -> Cell:
     lanes: tuple[Lane, ...] = IN_ORDER if access == "sequential" else (READ,)
     if warm:  # what is mapped of the file counts too
@@ -387,7 +374,6 @@ CELLS = (
     *map(at_random, ("3k", "110k")),
     *map(warm_in_order, ("3k", "192k")),
     *map(warm_at_random, ("3k", "192k")),
-    *map(warm_hot, ("3k", "192k")),
     *map(model_in_order, LARGE),
     model_at_random("110k"),
     *map(capped_strided, ("3k", "110k")),

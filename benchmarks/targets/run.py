@@ -15,26 +15,22 @@ and 128 and the signal's number if it was interrupted. Figures measured up to th
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import lmdb
 from rich.console import Console
 
-from benchmarks import report as reports
 from benchmarks.command import Failed, Missing, words_of
+from benchmarks.harness import Told, conduct, race_parser
 from benchmarks.targets import places, show
 from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SETS, Cell, Lane, chosen
-from benchmarks.targets.show import Measured, Report
+from benchmarks.targets.show import Measured
 from lmdbio.bench import datasets, measure, micro, trials
 from lmdbio.bench.datasets import Recipe
 from lmdbio.bench.findings import MIB, Findings, Row
 from lmdbio.bench.trials import Trial, Workload
 from lmdbio.bench.workplace import Workplace, workplace
-from lmdbio.system.signals import ended_by_signals
 
 #: Of the file: enough to tell one setting of a plain reader from another.
 CALIBRATION_BYTES = 256 * MIB
@@ -51,15 +47,9 @@ def scaled(asked: argparse.Namespace, size: int) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.targets.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = race_parser("benchmarks.targets.run", __doc__ or "", data="target-data", rounds=7)
     # fmt: off
     add = parser.add_argument
-    add("--data", type=Path, default=Path("target-data"), metavar="FOLDER",
-        help="of the data sets (7 GB); kept, and reused (target-data)")
     add("--use", action="append", default=[], metavar="SET=PATH",
         help=f"measure this environment and make none; SET: {', '.join(SETS)}. Nothing is "
         "written to it: convert it first")
@@ -67,7 +57,6 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"of {','.join(GROUPS)}")
     add("--sets", default="all",
         metavar="SETS", help=f"of {','.join(SETS)}")
-    add("--rounds", type=int, default=7, help="timed runs of each (7)")
     add("--limit-seconds", type=float, default=120.0,
         help="a single run that takes longer has failed (120)")
     add("--scale", type=float, default=1.0,
@@ -75,12 +64,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--no-verify", action="store_true", help="do not compare what everybody reads first")
     add("--drop-data-only", action="store_true",
         help="put the data alone out of the page cache before cold runs; others may need theirs")
-    add("--json", type=Path, metavar="FILE", help="every sample")
-    add("--html", type=Path, metavar="FILE", help="a page with drawings")
     # fmt: on
     asked = parser.parse_args(words)
-    if asked.rounds < 1 or asked.limit_seconds <= 0 or not 0 < asked.scale <= 1:
-        parser.error("--rounds is from 1, --limit-seconds above 0, --scale above 0 and up to 1")
+    if asked.limit_seconds <= 0 or not 0 < asked.scale <= 1:
+        parser.error("--limit-seconds is above 0, --scale above 0 and up to 1")
     try:
         asked.only = words_of(GROUPS, asked.only)
         asked.sets = words_of(tuple(SETS), asked.sets)
@@ -126,18 +113,19 @@ def prepare(name: str, asked: argparse.Namespace, console: Console) -> Path:
 
 
 class Cells:
-    """Measures cells, one after the other, into a report."""
+    """Measures cells, one after the other, into ``measured``."""
 
-    def __init__(self, asked: argparse.Namespace, report: Report, console: Console) -> None:
-        self.asked, self.report, self.console = asked, report, console
+    def __init__(self, asked: argparse.Namespace, console: Console) -> None:
+        self.asked, self.console = asked, console
+        self.measured: list[Measured] = []
         #: The fault of what a contestant read; "" if nothing was.
         self.compared: dict[tuple[str, str, str, int], str] = {}
 
     def measure(self, cell: Cell, folder: Path) -> None:
-        """Measure a cell; the report has every figure up to the moment at which it ends."""
+        """Measure a cell; ``measured`` has every figure up to the moment at which it ends."""
         made = Measured(cell)
-        self.report.cells.append(made)
-        self.console.rule(f"{len(self.report.cells)}. {cell.name}", align="left", style="dim")
+        self.measured.append(made)
+        self.console.rule(f"{len(self.measured)}. {cell.name}", align="left", style="dim")
         try:
             with places.at(cell.place, folder) as place, workplace() as bench:
                 made.place, made.link = place.words, place.link
@@ -217,8 +205,6 @@ class Cells:
         The file is the same at every place: it is read where it lies.
         """
         cell = made.cell
-        if cell.access == "hot":
-            return
         pending = {}
         for lane in cell.lanes:
             key = (cell.dataset, cell.access, lane.contestant, lane.processes)
@@ -260,45 +246,21 @@ class Cells:
 # --- the order of events --------------------------------------------------------------------
 
 
-def run(asked: argparse.Namespace, console: Console, report: Report) -> None:
-    """Goes through the cells; fills the report as it goes."""
-    cells = Cells(asked, report, console)
+def run(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Go through the cells, and note what was measured, however it ends."""
+    cells = Cells(asked, console)
     folders: dict[str, Path] = {}
-    for cell in chosen(asked.only, asked.sets, CELLS):
-        if cell.dataset not in folders:
-            folders[cell.dataset] = prepare(cell.dataset, asked, console)
-        cells.measure(cell, folders[cell.dataset])
-
-
-def status(report: Report) -> int:
-    """Return the exit status of the command."""
-    if report.interrupted:
-        return 128 + report.interrupted
-    verdicts = report.verdicts
-    failed = not verdicts or any(one.figure is None for one in verdicts)
-    return reports.status(verdicts, failed=failed)
+    try:
+        for cell in chosen(asked.only, asked.sets, CELLS):
+            if cell.dataset not in folders:
+                folders[cell.dataset] = prepare(cell.dataset, asked, console)
+            cells.measure(cell, folders[cell.dataset])
+    finally:
+        show.tell(told, cells.measured)
 
 
 def main(words: list[str]) -> int:
-    asked = parse(words)
-    console = reports.wide_console()
-    report = Report(datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"), sys.argv)
-    begun = time.monotonic()
-    try:
-        with ended_by_signals():
-            run(asked, console, report)
-    except KeyboardInterrupt as interrupt:
-        report.interrupted = getattr(interrupt, "number", signal.SIGINT)
-    except (OSError, ValueError, lmdb.Error) as error:
-        report.failed = str(error)
-    report.seconds = time.monotonic() - begun
-    show.show(report, console)
-    reports.write(asked.json, show.plain(report))
-    reports.write(asked.html, show.page(report))
-    if report.failed:
-        print(f"run.py: {report.failed}", file=sys.stderr)
-        return 2
-    return status(report)
+    return conduct("targets", parse(words), run)
 
 
 if __name__ == "__main__":

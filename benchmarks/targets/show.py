@@ -5,20 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
-from typing import Any
-
-from rich.console import Console
 
 from benchmarks import report as reports
-from benchmarks.report import Table, Verdict, verdict_table
+from benchmarks.harness import Told
+from benchmarks.report import Verdict, verdict_table
 from benchmarks.targets.cells import Cell
 from benchmarks.targets.verdicts import judge
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Findings, Row, as_json, figure
+from lmdbio.page.table import Table
 
 #: Raised whenever a reader of the JSON would notice.
-SCHEMA = "lmdbio-targets/2"
+SCHEMA = "lmdbio-targets/3"
 
 
 @dataclass(slots=True)
@@ -86,32 +84,6 @@ class Measured:
         }
 
 
-@dataclass(slots=True)
-class Report:
-    """Everything.
-
-    Attributes:
-        began: date and time, UTC.
-        command: as given.
-        cells: as far as it came.
-        seconds: that it took.
-        interrupted: by which signal; 0: it was not.
-        failed: why it ended early.
-    """
-
-    began: str
-    command: Sequence[str] = ()
-    cells: list[Measured] = field(default_factory=list)
-    seconds: float = 0.0
-    interrupted: int = 0
-    failed: str = ""
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """Those of all cells."""
-        return [one for made in self.cells for one in made.verdicts]
-
-
 def calibration_text(tried: Sequence[Row]) -> str:
     """Say what one run of each setting gave, the best first; then which of them failed."""
     ran = sorted((row for row in tried if row.rates), key=lambda row: -row.rates[0])
@@ -120,35 +92,14 @@ def calibration_text(tried: Sequence[Row]) -> str:
     return "; ".join([", ".join(said) + " MiB/s" if said else "none ran", *failed])
 
 
-def table(made: Measured) -> Table:
-    """Return the verdicts of a cell, under its name."""
-    verdicts = [replace(one, where="") for one in made.verdicts]
-    return verdict_table(verdicts, made.cell.name)
-
-
-def show(report: Report, console: Console) -> None:
-    """Print everything but the samples."""
-    for made in report.cells:
-        console.print(table(made).on_screen())
-        for name, text in made.facts.items():
-            console.print(f"{name:12} {text}", style="dim", highlight=False, markup=False)
-        for line in made.commands:
-            console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-    said = reports.counted(report.verdicts) or "nothing was measured"
-    console.print(f"\n{said}; {report.seconds:,.0f} s", highlight=False)
-    if report.interrupted:
-        console.print("[bold red]interrupted[/]: not everything was measured")
-
-
-def plain(report: Report) -> dict[str, Any]:
-    """Return everything as plain values, with every sample."""
-    return {
+def tell(told: Told, cells: Sequence[Measured]) -> None:
+    """Note all that was measured up to now, with every sample."""
+    told.title, told.summed = "What must hold", True
+    told.verdicts = [one for made in cells for one in made.verdicts]
+    told.failed = not told.verdicts or any(one.figure is None for one in told.verdicts)
+    told.parts = [part(made) for made in cells]
+    told.facts = {
         "schema": SCHEMA,
-        "began": report.began,
-        "command": list(report.command),
-        "seconds": report.seconds,
-        "interrupted": bool(report.interrupted),
-        "failed": report.failed or None,
         "cells": [
             {
                 "cell": asdict(made.cell),
@@ -159,22 +110,17 @@ def plain(report: Report) -> dict[str, Any]:
                 "lanes": {name: [row.label for row in rows] for name, rows in made.rows.items()},
                 "findings": as_json(made.findings) if made.findings is not None else None,
             }
-            for made in report.cells
+            for made in cells
         ],
     }
 
 
-def page(report: Report) -> str:
-    """Return the whole page."""
-    body = reports.summary(report.verdicts).section()
-    for made in report.cells:
-        body += table(made).section()
-        if made.findings is not None and made.findings.measured:
-            body += pages.rates_section(made.findings) + pages.latencies_section(made.findings)
-            body += pages.table_section(made.findings)
-        listed = f"<pre>{escape(chr(10).join(made.commands))}</pre>" if made.commands else ""
-        body += pages.section("Where and how", "", pages.facts_html(made.facts) + listed)
-    ended = report.failed or "Interrupted" * bool(report.interrupted)
-    return reports.page(
-        "targets", report.began, "What must hold", report.verdicts, body, ended=ended
-    )
+def part(made: Measured) -> tuple[Table, str]:
+    """Return the verdicts of a cell under its name, and what a page shows below them."""
+    verdicts = [replace(one, where="") for one in made.verdicts]
+    facts = [f"{name}: {text}" for name, text in made.facts.items()]
+    table = verdict_table(verdicts, made.cell.name, [*facts, *made.commands])
+    if made.findings is None or not made.findings.measured:
+        return table, ""
+    sections = (pages.rates_section, pages.latencies_section, pages.table_section)
+    return table, "".join(drawn(made.findings) for drawn in sections)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks import race, report
-from benchmarks.report import Table, Verdict
+from benchmarks import harness, report
+from benchmarks.report import Verdict
 from benchmarks.training.ways import LOADER, Way
 from lmdbio.bench.findings import Spread, figure
+from lmdbio.page.table import Table
 
 __all__ = ["NOTES", "STATES", "Cell", "Run", "judge", "table"]
 
@@ -140,7 +141,7 @@ def _over(cell: Cell, state: str, words: str, who: str, than: Way | None,
     rates = cell.rates(state, who, than.name) if cell.runs.get(who) else [[], []]
     if not rates[0]:
         return [report.judged(words, where, None, least=least, note=cell.failed.get(who, ""))]
-    return [race.judged(words, where, rates, least=least, unit="samples/s")]
+    return [harness.judged(words, where, rates, least=least, unit="samples/s")]
 
 
 def _judge_loader(cell: Cell, state: str) -> list[Verdict]:
@@ -174,7 +175,7 @@ def _judge_rest(cell: Cell, state: str) -> list[Verdict]:
             rates = cell.rates(state, way.name, told[1].name)
             where = f"{cell.where(state)}: {count} threads"
             if rates[0]:
-                found.append(race.judged("Loader, over the same with one thread", where, rates,
+                found.append(harness.judged("Loader, over the same with one thread", where, rates,
                                          least=THREADS_LEAST, unit="samples/s"))  # fmt: skip
     names = {way.name: way for way in cell.measured(lambda way: way.group == "program")}
     if {"dataset", "lmdb"} <= names.keys():

@@ -42,20 +42,18 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import command, report
-from benchmarks.report import Verdict
+from benchmarks import command
+from benchmarks.harness import Told, conduct, race_parser
 from benchmarks.training import ways
 from benchmarks.training.racing import Race, ask, prepare, run_all
 from benchmarks.training.results import NOTES, STATES, judge, table
 from benchmarks.training.ways import Way
 from benchmarks.training.workloads import WORKLOADS
-from lmdbio.bench import measure, processes
+from lmdbio.bench import measure
 
 USUAL = "tensors,pil"
 #: Of each data set: enough batches for many workers, and not too many for one thread.
@@ -77,9 +75,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     cores = len(os.sched_getaffinity(0))
     workers, threads = max(1, cores - 2), ways.usual_threads(cores)
     mib = max(MIB_MIN, MIB_PER_CORE * cores)
-    parser = command.race_parser(
-        "benchmarks.training.run", __doc__ or "", data="training-data", rounds=3
-    )
+    parser = race_parser("benchmarks.training.run", __doc__ or "", data="training-data", rounds=3)
     add = parser.add_argument
     # fmt: off
     add("--mib", type=int, default=mib, metavar="N", help=f"MiB of each data set ({mib})")
@@ -95,7 +91,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add("--step", action="store_true",
         help="train with the batches, which go to page-locked memory where there is a GPU")
     add("--minutes", type=float, default=5.0, metavar="M", help="no run begins after these (5)")
-    add("--html", type=Path, metavar="FILE", help="a page")
     # fmt: on
     asked = parser.parse_args(words)
     if asked.mib < 1 or asked.workers < 0 or asked.minutes <= 0:
@@ -139,17 +134,6 @@ def left_out(asked: argparse.Namespace, found: dict[str, Any]) -> dict[str, str]
 # --- telling -----------------------------------------------------------------------------------
 
 
-def show(races: list[Race], verdicts: list[Verdict], console: Console) -> str:
-    """Print all tables; return them as sections of a page."""
-    tables = [table(race.cell, state) for race in races for state in STATES if race.cell.runs]
-    for one in tables:
-        console.print(one.on_screen())
-    console.print(NOTES, highlight=False)
-    judged = report.verdict_table(verdicts, "What must hold")
-    console.print(judged.on_screen())
-    return judged.section() + "".join(one.section(NOTES) for one in tables)
-
-
 def cells_json(races: list[Race]) -> list[dict[str, Any]]:
     return [
         {"workload": race.cell.name, "title": race.cell.title, "failed": race.cell.failed,
@@ -159,11 +143,9 @@ def cells_json(races: list[Race]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def measured(asked: argparse.Namespace) -> int:
-    begun = time.monotonic()
-    deadline = begun + 60 * asked.minutes
-    began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    console = report.wide_console()
+def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Measure all workloads by all ways that this machine has."""
+    deadline = time.monotonic() + 60 * asked.minutes
     needs = [WORKLOADS[name].needs for name in asked.workloads]
     with console.status("import what takes part"):
         modules = sorted({*needs, *(way.needs for way in asked.ways)} - {""})
@@ -182,44 +164,30 @@ def measured(asked: argparse.Namespace) -> int:
     if not able or not racing:
         raise command.Missing("nothing of what was asked for can be measured here")
     races = prepare(asked, able, racing, console)
-    ended = run_all(races, asked, deadline, console, pins=bool(gpu and asked.step))
-    verdicts = [verdict for race in races for verdict in judge(race.cell)]
-    body = show(races, verdicts, console)
-    console.print(f"{report.counted(verdicts)}; {time.monotonic() - begun:.0f} s")
-    if ended:
-        console.print(f"ended {ended}: not all rounds were measured")
-        for race in races:
-            if never := [way.name for way in race.cell.ways if way.name not in race.cell.runs]:
-                console.print(f"never: {race.cell.name}: {', '.join(never)}")
-    settings = {"workers": asked.workers, "mib": asked.mib, "rounds": asked.rounds}
-    found = {
-        "machine": asdict(machine),
+    told.title = f"Loading on {machine.cpu}, {machine.cores} cores, {gpu or 'no GPU'}"
+    told.lead = NOTES
+    told.ended = run_all(races, asked, deadline, console, pins=bool(gpu and asked.step))
+    told.verdicts = [verdict for race in races for verdict in judge(race.cell)]
+    told.parts = [
+        (table(race.cell, state), "") for race in races for state in STATES if race.cell.runs
+    ]
+    for race in races if told.ended else ():
+        if never := [way.name for way in race.cell.ways if way.name not in race.cell.runs]:
+            console.print(f"never: {race.cell.name}: {', '.join(never)}")
+    told.facts = {
         "gpu": gpu,
         "load_before": load,
-        "began": began,
-        "ended": ended,
-        "settings": settings,
+        "settings": {"workers": asked.workers, "mib": asked.mib, "rounds": asked.rounds},
         "skipped": skipped,
         "cells": cells_json(races),
-        "verdicts": report.as_json(verdicts),
     }
-    report.write(asked.json, found)
-    title = f"Loading on {machine.cpu}, {machine.cores} cores, {gpu or 'no GPU'}"
-    report.write(asked.html, report.page("training", began, title, verdicts, body, ended))
-    failed = any(race.cell.failed for race in races)
-    return report.status(verdicts, failed=failed or any(one.figure is None for one in verdicts))
+    told.failed = any(race.cell.failed for race in races) or any(
+        one.figure is None for one in told.verdicts
+    )
 
 
 def main(words: Sequence[str]) -> int:
-    asked = parse(words)
-
-    def run() -> int:
-        try:
-            return measured(asked)
-        except processes.RunFailed as error:
-            raise command.Failed(str(error)) from error
-
-    return command.guarded(run)
+    return conduct("training", parse(words), measured)
 
 
 if __name__ == "__main__":

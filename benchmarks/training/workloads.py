@@ -22,7 +22,10 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
-from lmdbio.bench.datasets import PHOTO_NUMBER, Recipe
+from benchmarks.training import photos
+from lmdbio.bench.datasets import RECORDS, Recipe
+
+RECORDS["photo"] = photos.records
 
 SIDE = 224
 RECORD_BYTES, SHAPE = 3072, (3, 32, 32)
@@ -64,7 +67,7 @@ class Workload:
 
 def number_of(value: Any) -> int:
     """Return the number that a JPEG file has in its comment."""
-    return int(bytes(value[PHOTO_NUMBER]))
+    return int(bytes(value[photos.NUMBER]))
 
 
 def tensor(value: Any) -> torch.Tensor:

@@ -12,15 +12,21 @@ The exit status is 0 if all bounds were reached, 1 if one was not.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from statistics import median
 
-import click
-import lmdb
+from rich.console import Console
+
+from benchmarks.command import Failed
+from benchmarks.harness import Told, by_turns, conduct, race_parser
+from benchmarks.report import judged
+from lmdbio.bench import datasets
+from lmdbio.bench.datasets import Recipe
 
 __all__ = ["PROGRAMS", "Took", "measure"]
 
@@ -28,7 +34,7 @@ RECORDS = 3000
 GET = """if True:
     import sys, {package}
     with {package}.open(sys.argv[1], readonly=True, lock=False) as env, env.begin() as txn:
-        assert txn.get(b"000007") is not None
+        assert txn.get(b"00000007") is not None
 """
 ITERATE = f"{GET}        assert sum(1 for _ in txn.cursor()) == {RECORDS}\n"
 PROGRAMS = {"get": GET, "iterate": ITERATE}
@@ -44,7 +50,7 @@ def measure(words: list[str]) -> Took:
     """Run a program, and return what it took.
 
     Raises:
-        RuntimeError: it failed.
+        Failed: it failed.
     """
     begun, child = time.perf_counter(), os.fork()
     if child == 0:
@@ -53,7 +59,7 @@ def measure(words: list[str]) -> Took:
         os.execv(words[0], words)
     _, status, used = os.wait4(child, 0)
     if status:
-        raise RuntimeError(f"{' '.join(words)}: status {os.waitstatus_to_exitcode(status)}")
+        raise Failed(f"{' '.join(words)}: status {os.waitstatus_to_exitcode(status)}")
     return time.perf_counter() - begun, used.ru_utime + used.ru_stime
 
 
@@ -68,32 +74,37 @@ def _programs(data: str) -> dict[str, list[str]]:
     return found | {"info": [python, "-m", "lmdbio", "info", data]}
 
 
-@click.command()
-@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
-def main(rounds: int) -> None:
-    """Print the medians, and compare them with the bounds."""
-    with tempfile.TemporaryDirectory() as folder:
-        data = str(Path(folder) / "env")
-        with lmdb.open(data, map_size=1 << 26) as env, env.begin(write=True) as txn:
-            for index in range(RECORDS):
-                txn.put(b"%06d" % index, b"x" * 3000)
-        programs = _programs(data)
-        took: dict[str, list[Took]] = {name: [] for name in programs}
-        for at in range(rounds + 1):  # the first one compiles
-            for name, words in programs.items():
-                found = measure(words)
-                took[name] += [found] * (at > 0)
-    wall, cpu = ({name: median(one[i] for one in took[name]) for name in took} for i in (0, 1))
-    for name in took:
-        print(f"{name:<16} {1e3 * wall[name]:7.1f} ms  {1e3 * cpu[name]:7.1f} ms of CPU")
-    verdicts = {
-        f"{name}, over py-lmdb's CPU": (cpu[f"{name} lmdbio"] / cpu[f"{name} lmdb"], RATIO_MAX)
-        for name in PROGRAMS
-    } | {f"lmdbio {name}, s": (wall[name], most) for name, most in COMMANDS.items()}
-    for name, (value, most) in verdicts.items():
-        print(f"{'ok' if value <= most else 'ABOVE':<6} {name}: {value:.2f}, at most {most:.2f}")
-    sys.exit(any(value > most for value, most in verdicts.values()))
+def measured(asked: argparse.Namespace, told: Told, _console: Console) -> None:
+    """Start all programs by turns, and judge their medians."""
+    recipe = Recipe("start", "fixed", RECORDS * 3000, record_bytes=3000)
+    programs = _programs(str(datasets.ensure(recipe, asked.data)[0].path))
+    took: dict[str, list[Took]] = {name: [] for name in programs}
+
+    def started(name: str, _round: int) -> float:
+        took[name].append(measure(programs[name]))
+        return took[name][-1][0]
+
+    by_turns(asked.rounds, *(partial(started, name) for name in programs), warmups=1)
+    # The first round compiles.
+    wall, cpu = ({name: median(one[i] for one in took[name][1:]) for name in took} for i in (0, 1))
+    told.title = "A process that has just begun"
+    for name in PROGRAMS:
+        ours, theirs = cpu[f"{name} lmdbio"], cpu[f"{name} lmdb"]
+        told.verdicts.append(judged(
+            f"{name}, over py-lmdb's CPU seconds", "whole process", ours / theirs, most=RATIO_MAX,
+            measured=f"{1e3 * ours:.1f} ms", against=f"{1e3 * theirs:.1f} ms",
+        ))  # fmt: skip
+    told.verdicts += [
+        judged(f"lmdbio {name}, seconds", "whole process", wall[name], most=most)
+        for name, most in COMMANDS.items()
+    ]
+    told.facts = {"took": took}
+
+
+def main(words: Sequence[str]) -> int:
+    parser = race_parser("benchmarks.warm.start", __doc__ or "", data="warm-data", rounds=15)
+    return conduct("start", parser.parse_args(words), measured)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

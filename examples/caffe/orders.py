@@ -42,11 +42,10 @@ from ranks import Ranks
 from train import first_shape, floats, forget, parsed
 
 import lmdbio
-from lmdbio.bench.drawing import Chart, Series, chart_svg, legend_html
-from lmdbio.bench.page import document, section
+from lmdbio.page.document import document, section
+from lmdbio.page.drawing import Chart, Series, chart_html
 
 ORDERS = ("file", "group", "window", "global")
-COLOURS = ("plain", "lmdbio", "fio", "py-lmdb", "ior", "bad")
 #: Records, from the whole file, on which a network is judged.
 JUDGED = 1000
 PROGRESS_SECONDS = 2.0
@@ -144,11 +143,9 @@ def page(runs: Sequence[Run], about: str) -> str:
 
     def chart(title: str, unit: str, values: Any, *, logarithmic: bool) -> str:
         series = [
-            Series.of(run.order, colour, [(i + 1.0, y) for i, y in enumerate(values(run))])
-            for run, colour in zip(runs, COLOURS, strict=False)
+            Series.of(run.order, [(i + 1.0, y) for i, y in enumerate(values(run))]) for run in runs
         ]
-        drawn = Chart(title, epochs, "epoch", unit, tuple(series), logarithmic=logarithmic)
-        return chart_svg(drawn) + legend_html(drawn)
+        return chart_html(Chart(title, epochs, "epoch", unit, series, logarithmic))
 
     times = chart("Time", "seconds", lambda run: run.seconds, logarithmic=True)
     rights = chart(

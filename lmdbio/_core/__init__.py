@@ -24,7 +24,7 @@ _NAMES = {
     "arrays": ("EXTENT", "Extents", "READ", "SpanKind"),
     "bookmark": ("BOOKMARK_BYTES_MAX", "bookmark_of", "go_to", "skip_records", "walk_records"),
     "checksum": ("CHECKED_PAGE_BYTES", "compare_sums", "crc32c", "sum_pages"),
-    "clock": ("CLOCK_FLAGS", "SOURCES", "run_clock"),
+    "clock": ("SOURCES", "run_clock"),
     "codec": (
         "BLOCK_LEAVES_MAX",
         "BLOCK_RAW_BYTES_MAX",
@@ -158,7 +158,6 @@ _NAMES = {
     "status": ("SLICE_MS",),
     "storage": ("Descriptor", "Ground", "look_at", "release_range"),
     "trace": ("Traced", "ring"),
-    "traffic": ("TRAFFIC_FLAGS", "run_traffic"),
     "transaction": ("Begins", "Names", "Stands", "Transacts"),
     "values": ("Gatherer", "value_holder", "Values"),
     "window": ("Mapping", "Window", "map_again", "populate"),

@@ -20,7 +20,6 @@ from lmdbio._core.checksum import (
     sum_pages as sum_pages,
 )
 from lmdbio._core.clock import (
-    CLOCK_FLAGS as CLOCK_FLAGS,
     SOURCES as SOURCES,
     run_clock as run_clock,
 )
@@ -200,10 +199,6 @@ from lmdbio._core.storage import (
 from lmdbio._core.trace import (
     Traced as Traced,
     ring as ring,
-)
-from lmdbio._core.traffic import (
-    TRAFFIC_FLAGS as TRAFFIC_FLAGS,
-    run_traffic as run_traffic,
 )
 from lmdbio._core.transaction import (
     Begins as Begins,

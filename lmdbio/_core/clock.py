@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,69 +13,30 @@ from lmdbio._core.arrays import pointer_to
 from lmdbio._core.owner import cell_of
 from lmdbio._core.status import Status
 
-__all__ = ["CLOCK_FLAGS", "CLUSTER_TYPES", "SOURCES", "fill_in", "run_clock"]
+__all__ = ["SOURCES", "run_clock"]
 
-#: Flags of a cluster, by name: its nodes may do so.
-CLOCK_FLAGS = {
-    "stages": lib.LIO_CLOCK_STAGES,
-    "stages_peers": lib.LIO_CLOCK_STAGES_PEERS,
-    "stages_file": lib.LIO_CLOCK_STAGES_FILE,
-    "on_demand": lib.LIO_CLOCK_ON_DEMAND,
-    "keeps_staged": lib.LIO_CLOCK_KEEPS_STAGED,
-    "all_are_clients": lib.LIO_CLOCK_ALL_ARE_CLIENTS,
-}
 #: Where records come from, in the order of the counts.
 SOURCES = ("own", "peer", "file")
 
 #: Uses of records between two looks at signals: a tenth of a second.
 SLICE_USES = 1 << 20
 
-#: Arrays of a cluster: as C and as NumPy know them.
-CLUSTER_TYPES = {
-    "sizes": ("const double *", np.float64),
-    "access": ("const uint32_t *", np.uint32),
-    "file_rates": ("const double *", np.float64),
-    "own_rates": ("const double *", np.float64),
-    "peer_rates": ("const double *", np.float64),
-    "tier_threads": ("const uint32_t *", np.uint32),
-    "holders": ("const uint64_t *", np.uint64),
-    "entry_record": ("const uint32_t *", np.uint32),
-    "entry_node": ("const uint32_t *", np.uint32),
-    "entry_tier": ("const uint32_t *", np.uint32),
-    "ready": ("double *", np.float64),
-    "fetches": ("const uint64_t *", np.uint64),
-    "fetch": ("const uint64_t *", np.uint64),
-}
-
-
-def fill_in(
-    struct: Any,
-    numbers: Mapping[str, float],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    types: Mapping[str, tuple[str, Any]],
-) -> list[npt.NDArray[Any]]:
-    """Fill in fields of a struct. Return the arrays that it points to, which must outlive it."""
-    for name, value in numbers.items():
-        setattr(struct, name, value)
-    kept = []
-    for name, (kind, dtype) in types.items():
-        given = np.ascontiguousarray(arrays[name], dtype)
-        kept.append(given.copy() if name == "ready" else given)  # clocks write into that one
-        setattr(struct, name, pointer_to(kept[-1], kind))
-    return kept
+#: Fields of a cluster, and types of the arrays that they point to.
+_FIELDS = dict(ffi.typeof("lio_cluster").fields)
+_DTYPES = {"double": np.float64, "uint32_t": np.uint32, "uint64_t": np.uint64}
 
 
 def run_clock(
+    may: Collection[str],
     numbers: Mapping[str, float],
     arrays: Mapping[str, npt.NDArray[Any]],
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint64]]:
     """Runs all iterations of a cluster. Pure; Ctrl-C ends it within a moment.
 
     Args:
-        numbers: fields of ``lio_cluster`` that are numbers.
+        may: names of what nodes may do: those of LIO_CLOCK_... without that, in small letters.
+        numbers: other fields of ``lio_cluster`` that are numbers.
         arrays: the other fields, C-contiguous; numbers that index others must be in range.
-        progress: function of (iterations done, iterations), called about ten times a second.
 
     Returns:
         When each iteration ends for all nodes, shape (iterations,); reads by epoch and source,
@@ -85,7 +46,15 @@ def run_clock(
         MemoryError: there is no room for the nodes.
     """
     cluster: Any = ffi.new("lio_cluster *")
-    kept = fill_in(cluster, numbers, arrays, CLUSTER_TYPES)
+    cluster.may = sum(getattr(lib, f"LIO_CLOCK_{name.upper()}") for name in may)
+    for name, value in numbers.items():
+        setattr(cluster, name, value)
+    kept = []  # arrays that the cluster points to
+    for name, array in arrays.items():
+        kind = _FIELDS[name].type
+        given = np.ascontiguousarray(array, _DTYPES[kind.item.cname])
+        kept.append(given.copy() if name == "ready" else given)  # the clock writes into that one
+        setattr(cluster, name, pointer_to(kept[-1], kind.cname))
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
@@ -94,9 +63,8 @@ def run_clock(
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
     try:
-        while left := lib.lio_clock_run(cell[0], slice_, *into):
-            if progress is not None:
-                progress(len(ends) - left, len(ends))
+        while lib.lio_clock_run(cell[0], slice_, *into):
+            pass
     finally:
         ffi.release(cell)  # before what it borrows goes, also where Ctrl-C ends this
         del kept

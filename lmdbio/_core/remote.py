@@ -12,7 +12,7 @@ from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status
 from lmdbio.errors import IncompatibleError, keep_raised
 from lmdbio.system import fork
-from lmdbio.system.ending import at_end
+from lmdbio.system.process import at_end
 
 __all__ = ["Remote", "RemoteFile", "refuse_kind"]
 

@@ -1,13 +1,12 @@
 """bench: measures readers of LMDB data sets against one another, on real input.
 
 Uses what is public, as users do; for what it shows and writes ``convert``, ``locate``, ``share``,
-``planning``, ``inside`` and ``provenance``.
+``planning``, ``machine``, ``inside``, ``page`` and ``provenance``.
 
     measure      machine, page cache, counters: what a run really cost
     readers      the loops in which data sets are read
     processes    starts each run in a process, or ranks, of its own
     bars         progress bars
-    folders      where files are written, tried before anything is measured
 
 The demonstration (``lmdbio demo``), from writing the data to a picture:
 
@@ -22,9 +21,8 @@ Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
     runner       one run
     workplace    where runs are started
     findings     what came of it, and the statistics. Pure
-    drawing      bars, ranges and charts in SVG. Pure
+    tables       findings as one table, for a terminal and a page
     page         findings as one HTML page. Pure
-    screen       findings as one table, of the page's columns (``columns``)
     micro        the order of events
 
 Nothing here is imported by the rest of the package; the commands load it on demand.

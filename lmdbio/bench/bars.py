@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -12,13 +12,12 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
 
-__all__ = ["bars", "by_steps"]
+__all__ = ["bars"]
 
 
 @contextmanager
@@ -34,18 +33,3 @@ def bars(console: Console, *, sizes: bool) -> Iterator[Progress]:
         console=console,
     ) as progress:
         yield progress
-
-
-def by_steps(progress: Progress, task: TaskID, total: int) -> Callable[[int], None]:
-    """A callback that takes every value's size and moves the bar in steps."""
-    pending = 0
-    step = max(1, total // 200)
-
-    def advance(size: int) -> None:
-        nonlocal pending
-        pending += size
-        if pending >= step:
-            progress.update(task, advance=pending, visible=True)
-            pending = 0
-
-    return advance

@@ -6,8 +6,6 @@ committed every 1,000 puts, in key order. Two sets:
     cifar   3 x 32 x 32 raw bytes, one size for all
     jpeg    JPEG files (real ones: any decoder opens them), every size different
 
-A third one has JPEG files of one size alone, as training programs store them: ``photo``.
-
 For figures that are to be compared with other machines' a further kind is plain: ``fixed``, random
 bytes of one size under keys such as ``00000042``. It may lie on disk as many sets do that were not
 written by Caffe: put from a shuffled list, or under numbers as text, which LMDB sorts as text.
@@ -25,9 +23,8 @@ import json
 import math
 import random
 import shutil
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +33,7 @@ import lmdb
 import numpy as np
 from rich.console import Console
 
-from lmdbio.bench.bars import bars, by_steps
+from lmdbio.bench.bars import bars
 from lmdbio.convert.convert import convert
 from lmdbio.provenance import find_sidecar
 
@@ -47,7 +44,6 @@ __all__ = [
     "CIFAR",
     "COMMIT_PUTS",
     "JPEG",
-    "PHOTO_NUMBER",
     "Dataset",
     "Recipe",
     "datum",
@@ -69,11 +65,6 @@ JPEG_MEDIAN_BYTES = 110_000
 JPEG_SIGMA = 0.6  # of the log of the size, about what ImageNet's training set has
 JPEG_BYTES_MIN, JPEG_BYTES_MAX = 22_000, 600_000
 COMMENT_BYTES_MAX = 2000
-#: ImageNet's usual shape, and about the mean size of its files.
-PHOTO_SHAPE, PHOTO_BYTES, PHOTO_BASES = (500, 375), 98_000, 64
-#: Where a "photo" has its record's number, in eight digits: in a comment, behind two markers and
-#: a length.
-PHOTO_NUMBER = slice(6, 14)
 #: Of random bytes, of which the values of "fixed" are pieces.
 POOL_BYTES = 16 << 20
 
@@ -84,7 +75,7 @@ class Recipe:
 
     Attributes:
         name: name of the data set and of its folder.
-        kind: "cifar", "jpeg", "photo" or "fixed".
+        kind: kind of the records, of RECORDS.
         value_bytes_min: records are added until the values together have this size.
         seed: seed of everything that looks random.
         record_bytes: size of a value, bytes, for "fixed".
@@ -120,7 +111,7 @@ class Dataset:
         count: records.
         value_bytes: sum of the values' sizes.
         file_bytes: size of data.mdb.
-        content: hash over all digests, in key order (hexadecimal).
+        content: hash over the digests of keys and values, in key order (hexadecimal).
     """
 
     recipe: Recipe
@@ -219,26 +210,6 @@ def jpeg_bases(recipe: Recipe) -> list[bytes]:
     return bases
 
 
-def photo_bases() -> list[bytes]:
-    """Distinct JPEG files of one shape and of about one size, which the quality sets."""
-    rng = np.random.default_rng(1)
-    bases = []
-    for _ in range(PHOTO_BASES):
-        drawn = picture(rng, *PHOTO_SHAPE)
-        quality = bisect_left(range(30, 96), PHOTO_BYTES, key=lambda q: len(encoded(drawn, q)))
-        bases.append(encoded(drawn, 30 + quality))
-    return bases
-
-
-def photo_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
-    """JPEG files, endless, each with its number in a comment."""
-    bases = photo_bases()
-    rng = random.Random(recipe.seed)
-    for index in count():
-        number = b"%08d" % index
-        yield number, with_comment(rng.choice(bases), number)
-
-
 def with_comment(jpeg: bytes, comment: bytes) -> bytes:
     """The same picture with a comment segment (marker FFFE) right after the start marker."""
     return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]
@@ -276,10 +247,10 @@ def fixed_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
             yield form % index, number + pool[at + len(number) : at + recipe.record_bytes]
 
 
+#: Records without end, by kind. Programs may add kinds of their own.
 RECORDS: dict[str, Callable[[Recipe], Iterator[tuple[bytes, bytes]]]] = {
     "cifar": cifar_records,
     "jpeg": jpeg_records,
-    "photo": photo_records,
     "fixed": fixed_records,
 }
 
@@ -289,22 +260,29 @@ def digest(data: Any) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def reads_back(made: Dataset, progress: Progress | None = None) -> bool:
-    """Say whether py-lmdb reads what was written; leave the keys in ``keys_file``."""
-    keys, found = [], hashlib.blake2b(digest_size=DIGEST_BYTES)
+def content_of(made: Dataset, progress: Progress) -> str:
+    """Return the hash of what py-lmdb reads; leave the keys in ``keys_file``."""
+    keys, found, size = [], hashlib.blake2b(digest_size=DIGEST_BYTES), 0
     with lmdb.open(str(made.path), readonly=True, lock=False) as env:
         with env.begin(buffers=True) as txn:
             for key, value in txn.cursor():
                 keys.append(bytes(key))
                 found.update(digest(key) + digest(value))
-                if progress is not None:
-                    progress(len(value))
+                size += len(value)
+                if len(keys) % COMMIT_PUTS == 0:
+                    progress(size)
+    progress(made.value_bytes)
     made.keys_file.write_bytes(b"\n".join(keys))
-    return len(keys) == made.count and found.hexdigest() == made.content
+    return found.hexdigest()
 
 
-def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Dataset:
-    """Write a data set with py-lmdb, in the place of an old one; its manifest comes last.
+def write(recipe: Recipe, path: Path, progress: Progress) -> Dataset:
+    """Write a data set with py-lmdb, in the place of an old one; it has no hash yet.
+
+    Args:
+        recipe: Recipe of the data set.
+        path: folder of the environment.
+        progress: function that is called with the bytes of values up to then.
 
     Raises:
         OSError: the folder has files that are no data set's.
@@ -314,8 +292,6 @@ def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Datas
         raise OSError(f"{path}: has {foreign[0]}, which is of no data set of lmdbio's")
     for old in (manifest(path), *(path / name for name in FILES)):
         old.unlink(missing_ok=True)
-    digested = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    later: list[tuple[bytes, bytes]] = []  # of records that are not put in key order
     records = value_bytes = 0
     # sync=False changes when pages reach the disk, not where they lie.
     env = lmdb.open(str(path), map_size=8 * recipe.value_bytes_min + (1 << 30), sync=False)
@@ -323,28 +299,18 @@ def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Datas
         txn = env.begin(write=True)
         for key, value in RECORDS[recipe.kind](recipe):
             txn.put(key, value)
-            if recipe.order == "key":
-                digested.update(digest(key) + digest(value))
-            else:
-                later.append((key, digest(key) + digest(value)))
             records += 1
             value_bytes += len(value)
-            if progress is not None:
-                progress(len(value))
             if records % COMMIT_PUTS == 0:
+                progress(value_bytes)
                 txn.commit()
                 txn = env.begin(write=True)
             if value_bytes >= recipe.value_bytes_min:
                 break
         txn.commit()
         env.sync(True)
-    for _, of_record in sorted(later):
-        digested.update(of_record)
-    size = (path / "data.mdb").stat().st_size
-    made = Dataset(recipe, path, records, value_bytes, size, digested.hexdigest())
-    text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
-    manifest(path).write_text(text + "\n", encoding="utf-8")
-    return made
+    progress(value_bytes)
+    return Dataset(recipe, path, records, value_bytes, (path / "data.mdb").stat().st_size, "")
 
 
 def manifest(path: Path) -> Path:
@@ -364,32 +330,36 @@ def existing(recipe: Recipe, path: Path) -> Dataset | None:
     return made if made.recipe == recipe and made.file_bytes == size else None
 
 
-def ensure(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    writing: Progress | None = None,
-    reading: Progress | None = None,
-) -> tuple[Dataset, bool]:
+def ensure(recipe: Recipe, folder: Path, console: Console | None = None) -> tuple[Dataset, bool]:
     """The data set of ``recipe`` in ``folder``, written if it is not there and intact.
 
     Every record is read through py-lmdb and hashed on the way.
 
     Args:
-        writing, reading: functions of the size of each value, called when it is written or hashed.
+        recipe: Recipe of the data set.
+        folder: folder for the data set.
+        console: Console that shows the progress; None: none does.
 
     Returns:
         The data set, and whether it was there already.
     """
     path = folder / recipe.name
-    made = existing(recipe, path)
-    if made is not None:
-        with contextlib.suppress(lmdb.Error):
-            if reads_back(made, reading):
-                return made, True
-    made = write(recipe, path, writing)
-    if not reads_back(made, reading):
-        raise ValueError(f"{path}: py-lmdb does not read back what it wrote")
+    with bars(console or Console(quiet=True), sizes=True) as progress:
+
+        def counted(what: str) -> Progress:
+            task = progress.add_task(f"{what} {recipe.name}", total=recipe.value_bytes_min)
+            return lambda size: progress.update(task, completed=size)
+
+        made = existing(recipe, path)
+        if made is not None:
+            with contextlib.suppress(lmdb.Error):
+                if content_of(made, counted("hash")) == made.content:
+                    return made, True
+        made = write(recipe, path, counted("write"))
+        made = replace(made, content=content_of(made, counted("hash")))
+    # It comes last: a data set without one is written again.
+    text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
+    manifest(path).write_text(text + "\n", encoding="utf-8")
     return made, False
 
 
@@ -408,27 +378,14 @@ def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool =
         OSError: the folder has no room for it, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    total = recipe.value_bytes_min
     if existing(recipe, folder / recipe.name) is None:
         # A value of 3 KB occupies a page of 4 KiB.
-        needed, free = total * 3 // 2, shutil.disk_usage(folder).free
+        needed, free = recipe.value_bytes_min * 3 // 2, shutil.disk_usage(folder).free
         if needed > free:
             raise OSError(
                 f"{folder}: {recipe.name} needs {needed >> 20:,} MiB, {free >> 20:,} are free"
             )
-    with bars(console, sizes=True) as progress:
-        writes = progress.add_task(f"write {recipe.name}", total=total, visible=False)
-        reads = progress.add_task(f"hash {recipe.name}", total=total, visible=False)
-        made, reused = ensure(
-            recipe,
-            folder,
-            writing=by_steps(progress, writes, total),
-            reading=by_steps(progress, reads, total),
-        )
-        for task, visible in ((writes, not reused), (reads, True)):
-            progress.update(
-                task, total=made.value_bytes, completed=made.value_bytes, visible=visible
-            )
+    made, _ = ensure(recipe, folder, console)
     if converted and not find_sidecar(made.data_file).exists():
         with console.status(f"convert {recipe.name}"):
             convert(made.path)

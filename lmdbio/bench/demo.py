@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from lmdbio.bench import datasets, measure, micro, screen, trials
+from lmdbio.bench import datasets, measure, micro, tables, trials
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.findings import MIB, Findings, Row, row_json
-from lmdbio.bench.folders import make_folder
 from lmdbio.bench.page import demo_page
 from lmdbio.bench.trials import Trial
-from lmdbio.bench.workplace import Workplace, workplace
+from lmdbio.bench.workplace import Workplace, make_folder, workplace
 from lmdbio.convert.convert import convert as attach
 
-__all__ = ["LEGS", "Demonstration", "Leg", "Plan", "as_json", "run", "show"]
+__all__ = ["LEGS", "Demonstration", "Leg", "as_json", "run", "show"]
 
 #: Raised whenever a reader of the JSON would notice.
 SCHEMA = "lmdbio-demo/2"
@@ -38,8 +37,6 @@ SECONDS_MAX = 240.0
 #: Of the file, read with readahead off: that is often ten times slower, and does not depend on
 #: how much is read.
 CALIBRATION_BYTES = 16 * MIB
-#: Of Linux, for a disk by itself.
-USUAL_READAHEAD_KB = 128
 #: MPICH then splits its ranks as if they ran on two machines.
 TWO_NODES = {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
 RANKS = 4
@@ -89,25 +86,6 @@ LEGS = (
     # (Records is told to bring nothing else to memory).
     Leg("random", 1 / 32, AT_RANDOM),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The demonstration to be given.
-
-    Attributes:
-        data: folder for the data sets; kept, and reused by the next run.
-        out: folder for the JSON file and the page.
-        repeats: number of timed runs of each contestant.
-        recipes: the data sets.
-        legs: the orders.
-    """
-
-    data: Path
-    out: Path
-    repeats: int = 5
-    recipes: tuple[Recipe, ...] = (datasets.CIFAR, datasets.JPEG)
-    legs: tuple[Leg, ...] = LEGS
 
 
 @dataclass(slots=True)
@@ -161,41 +139,53 @@ class Demonstration:
         return self.machine.facts | {"cache": state} | sets
 
 
-def run(plan: Plan, console: Console) -> Demonstration:
+def run(
+    data: Path,
+    out: Path,
+    console: Console,
+    *,
+    repeats: int = 5,
+    recipes: Sequence[Recipe] = (datasets.CIFAR, datasets.JPEG),
+) -> Demonstration:
     """Do everything and return the findings, whose ``equal`` is the verdict.
 
-    Progress goes to ``console``; demo.json and demo.html to ``plan.out``.
+    Args:
+        data: folder for the data sets; kept, and reused by the next run.
+        out: folder for demo.json and demo.html.
+        console: Console that shows the progress.
+        repeats: number of timed runs of each contestant.
+        recipes: recipes of the data sets.
 
     Raises:
         OSError: no room, or a folder that cannot be written.
     """
     begun = time.monotonic()
-    for folder, option in ((plan.out, "--out"), (plan.data, "--data")):
-        make_folder(folder, option)  # before a gigabyte is written
-    sets = [datasets.prepare(recipe, plan.data, console) for recipe in plan.recipes]
-    made = Demonstration(measure.machine(plan.data))
-    made.datasets = [convert(one, console) for one in sets]
-    smallest = min((one.value_bytes for one in sets), default=0)
+    make_folder(out, "--out")  # before a gigabyte is written
+    make_folder(data, "--data")
+    sets = [datasets.prepare(recipe, data, console) for recipe in recipes]
+    made = Demonstration(measure.machine(data), [convert(one, console) for one in sets])
+    smallest = min(one.value_bytes for one in sets)
     if smallest < micro.START_UP_BYTES:
         made.notes.append(micro.start_up_note(smallest, "--megabytes"))
     with workplace() as bench:
         bench.environment = TWO_NODES
-        made.legs = [leg_of(bench, one, leg, plan) for one in sets for leg in plan.legs]
+        made.legs = [leg_of(bench, one, leg, repeats) for one in sets for leg in LEGS]
         micro.verify(bench, made.rows, console)
         calibrate(bench, made, console)
-        made.notes += readahead_notes(made.machine.read_ahead_kb)
         ending = time.monotonic() + SECONDS_MAX
-        rounds = micro.alternate(bench, made.rows, plan.repeats, console, ending=ending)
-    if rounds < plan.repeats:
-        made.notes.append(f"Stopped after {rounds} of {plan.repeats} rounds: time is up.")
+        rounds = micro.alternate(bench, made.rows, repeats, console, ending=ending)
+    if made.machine.read_ahead_kb is not None:
+        made.notes.append(READAHEAD.format(made.machine.read_ahead_kb))
+    if rounds < repeats:
+        made.notes.append(f"Stopped after {rounds} of {repeats} rounds: time is up.")
     for row in made.rows:
         if row.trial.name == "reader" and row.runs:
             row.called += f" on {row.runs[0].nodes} nodes"
     made.seconds = time.monotonic() - begun
     text = json.dumps(as_json(made), indent=2)
-    (plan.out / "demo.json").write_text(text + "\n", encoding="utf-8")
+    (out / "demo.json").write_text(text + "\n", encoding="utf-8")
     page = demo_page(made.legs, made.facts, made.notes)
-    (plan.out / "demo.html").write_text(page, encoding="utf-8")
+    (out / "demo.html").write_text(page, encoding="utf-8")
     return made
 
 
@@ -222,7 +212,7 @@ def convert(made: Dataset, console: Console) -> dict[str, Any]:
     }
 
 
-def leg_of(bench: Workplace, made: Dataset, leg: Leg, plan: Plan) -> Findings:
+def leg_of(bench: Workplace, made: Dataset, leg: Leg, repeats: int) -> Findings:
     """Return a leg's findings, with nothing measured yet."""
     found: Findings | None = None
     for name, called in leg.contestants.items():
@@ -244,7 +234,7 @@ def leg_of(bench: Workplace, made: Dataset, leg: Leg, plan: Plan) -> Findings:
         found = found or Findings(
             measure.machine(made.path),
             work,
-            repeats=plan.repeats,
+            repeats=repeats,
             title=f"{made.recipe.name}, {leg.title(work.count)}",
         )
         found.rows.append(row)
@@ -278,24 +268,11 @@ def calibrate(bench: Workplace, made: Demonstration, console: Console) -> None:
         )
 
 
-def readahead_notes(read_ahead_kb: int | None) -> list[str]:
-    """Say what the kernel's readahead does to the figures, where it is known."""
-    if read_ahead_kb is None:
-        return []
-    told = f"The kernel reads {read_ahead_kb:,} KiB ahead here"
-    if read_ahead_kb > USUAL_READAHEAD_KB:
-        return [
-            f"{told}, more than the usual {USUAL_READAHEAD_KB}: each fault of py-lmdb brings so "
-            "much, which helps it in order and with files that memory holds. With the usual "
-            "readahead it took twice as long for a file in order on such a disk, lmdbio as long "
-            "as with more."
-        ]
-    return [
-        f"{told}: py-lmdb's faults bring no more. Where a disk has megabytes of readahead, "
-        "py-lmdb reads a file in order about as fast as lmdbio."
-    ]
-
-
+READAHEAD = (
+    "The kernel reads {:,} KiB ahead here: each fault of py-lmdb brings so much. With the usual "
+    "128 KiB py-lmdb took twice as long for a file in order on such a disk as with megabytes, "
+    "lmdbio as long with either; with megabytes both are about as fast in order."
+)
 LEGEND = (
     "MiB/s: bytes of values over the time from before opening to the last value; median, slowest "
     "and fastest run. Ratio: of medians, to py-lmdb at the better of its two readahead settings.",
@@ -306,8 +283,8 @@ LEGEND = (
 
 def show(made: Demonstration, console: Console) -> None:
     """Print facts, table, legend and the verdict."""
-    notes = [*LEGEND, *screen.absent(made.legs), *made.notes]
-    screen.show(
+    notes = [*LEGEND, *tables.absent(made.legs), *made.notes]
+    tables.show(
         made.legs, console, title="Reading an LMDB data set", facts=made.facts, notes=notes
     )
     if made.equal:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from lmdbio.bench import trials
 from lmdbio.bench.measure import Machine
 from lmdbio.bench.runner import Outcome
@@ -66,11 +68,7 @@ class Spread:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which ``share`` per cent lie, between neighbours in proportion."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * share / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.percentile(values, share))
 
 
 def figure(value: float | None, form: str = "") -> str:
@@ -288,7 +286,7 @@ def row_json(findings: Findings, row: Row) -> dict[str, Any]:
         "switches_per_gib": spread(row.switches_per_gib),
         "batch_milliseconds": {f"p{share:g}": value for share, value in row.latencies.items()},
         "samples": [
-            (run.sample.as_json() if run.sample else {})
+            (asdict(run.sample) if run.sample else {})
             | {"switches": run.switches, "laps": list(run.laps)}
             for run in row.runs
         ],

@@ -22,16 +22,18 @@ import errno
 import mmap
 import os
 import platform
+import re
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from lmdbio.machine.storage import look_at_folder
 from lmdbio.provenance import find_sidecar
+from lmdbio.system import procfs
 
 __all__ = [
     "Machine",
@@ -39,7 +41,6 @@ __all__ = [
     "drop_all",
     "drop_cache",
     "drop_file",
-    "held_in_memory",
     "machine",
     "resident_share",
     "switches",
@@ -91,17 +92,6 @@ class Sample:
     cold: bool
     peak_bytes: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def read_text(path: str) -> str | None:
-    """A small file of /proc or /sys, None where there is no such thing."""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-
 
 def device_of(path: Path) -> str:
     """MAJOR:MINOR of the file system that holds ``path``."""
@@ -109,37 +99,24 @@ def device_of(path: Path) -> str:
     return f"{os.major(number)}:{os.minor(number)}"
 
 
-def file_system(path: Path) -> tuple[str, str]:
-    """Type and source of the file system that holds ``path``, from /proc/self/mountinfo."""
-    device = device_of(path)
-    for line in (read_text("/proc/self/mountinfo") or "").splitlines():
-        left, _, right = line.partition(" - ")
-        if right and left.split()[2] == device:
-            kind, source = right.split()[:2]
-            return kind, source
-    return "unknown", "unknown"
-
-
 def cpu_name() -> str:
-    for line in (read_text("/proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    names = re.findall(r"model name\s*: (.+)", procfs.text("/proc/cpuinfo") or "")
+    return names[0].strip() if names else platform.processor() or platform.machine()
 
 
 def machine(path: Path) -> Machine:
     """Describes this machine and the storage under ``path``."""
-    kind, source = file_system(path)
-    readahead = read_text(f"/sys/class/bdi/{device_of(path)}/read_ahead_kb")
+    storage = look_at_folder(path if path.is_dir() else path.resolve().parent)
+    readahead = procfs.number(f"/sys/class/bdi/{device_of(path)}/read_ahead_kb")
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         cpu=cpu_name(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         python=platform.python_version(),
-        file_system=kind,
-        device=source,
-        read_ahead_kb=int(readahead) if readahead else None,
+        file_system=storage.file_system or "unknown",
+        device=storage.source or "unknown",
+        read_ahead_kb=readahead,
         can_drop_cache=os.access("/proc/sys/vm/drop_caches", os.W_OK),
     )
 
@@ -181,32 +158,6 @@ def drop_file(path: Path) -> bool:
     return resident_share(path) < COLD_SHARE_MAX
 
 
-@contextlib.contextmanager
-def held_in_memory(files: Iterable[Path]) -> Iterator[bool]:
-    """Keep files in the page cache, mapped and locked, whatever drops it meanwhile.
-
-    Kernels also put out what was idle for a while (DAMON).
-
-    Args:
-        files: files to keep, none of them empty.
-
-    Yields:
-        Whether they could be locked (``ulimit -l``); if not, being mapped keeps most of them.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-    locked = True
-    with contextlib.ExitStack() as stack:
-        for file in files:
-            opened = stack.enter_context(file.open("rb"))
-            mapped = mmap.mmap(opened.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
-            array = np.frombuffer(stack.enter_context(mapped), np.uint8)
-            address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
-            del array  # or the mapping could not be closed
-            locked &= libc.mlock(address, size) == 0
-        yield locked
-
-
 def drop_cache(path: Path) -> bool:
     """Puts a file out of the page cache if it can, and the provenance file that it may have; says
     whether it is out now.
@@ -229,16 +180,16 @@ def drop_all(path: Path) -> bool:
 
 def process_counters() -> dict[str, int]:
     """/proc/self/io as numbers; empty where the kernel does not count."""
-    lines = (read_text("/proc/self/io") or "").splitlines()
+    lines = (procfs.text("/proc/self/io") or "").splitlines()
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
 
 
 def status_bytes(name: str) -> int | None:
     """A line of /proc/self/status that is a size."""
-    for line in (read_text("/proc/self/status") or "").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(
+        rf"^{name}:\s*(\d+) kB", procfs.text("/proc/self/status") or "", re.MULTILINE
+    )
+    return int(found[1]) * 1024 if found else None
 
 
 def begin_peak() -> int | None:
@@ -262,7 +213,7 @@ def switches() -> int:
 
 def device_counters(path: Path) -> tuple[int, int] | None:
     """Requests and bytes read by the block device under ``path``; None without one."""
-    text = read_text(f"/sys/dev/block/{device_of(path)}/stat")
+    text = procfs.text(f"/sys/dev/block/{device_of(path)}/stat")
     if text is None:
         return None
     fields = text.split()

@@ -28,11 +28,10 @@ from rich.progress import Progress, TaskID
 from lmdbio.bench import measure, processes, trials
 from lmdbio.bench.bars import bars
 from lmdbio.bench.findings import Findings, Row, as_json
-from lmdbio.bench.folders import make_folder
 from lmdbio.bench.page import page
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
-from lmdbio.bench.workplace import Workplace, workplace
+from lmdbio.bench.workplace import Workplace, make_folder, workplace
 from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_files
 from lmdbio.system.signals import ended_by_signals
@@ -214,10 +213,7 @@ def describe(
         extents = source.extents(work.indices())
     if batch < processes:
         raise ValueError(f"{named}: fewer records in a batch than processes ({processes})")
-    if access == "hot":
-        pages = work.count * trials.page_bytes(extents["offset"][:1], extents["length"][:1])
-    else:
-        pages = trials.page_bytes(extents["offset"], extents["length"])
+    pages = trials.page_bytes(extents["offset"], extents["length"])
     if pages == 0:
         raise ValueError(f"{named}: all values are empty: there is nothing to read")
     return replace(work, value_bytes=int(extents["length"].sum()), page_bytes=pages)

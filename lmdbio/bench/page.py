@@ -9,95 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from lmdbio.bench.columns import shown
-from lmdbio.bench.drawing import (
-    Bar,
-    Chart,
-    Series,
-    axis_html,
-    bar_svg,
-    chart_svg,
-    legend_html,
-    log_ticks,
-    nice_ticks,
-    range_svg,
-)
 from lmdbio.bench.findings import MIB, Findings, Row, Spread, figure, size_text
+from lmdbio.bench.tables import table
 from lmdbio.inside.keytext import show_key
+from lmdbio.page.document import document, facts_html, header, section, tiles
+from lmdbio.page.drawing import Bar, Chart, Series, bars, chart_html
 
-__all__ = ["axis_line", "demo_page", "document", "facts_html", "line_of", "page", "section"]
-
-STYLE = """
-:root { color-scheme: light dark;
-  --paper: #f6f5f1; --card: #ffffff; --ink: #1d2530; --quiet: #626d7a; --rule: #e2e4e6;
-  --py-lmdb: #87919d; --lmdbio: #1c6db0; --plain: #2b8a6b; --fio: #c4712a;
-  --fio-queue: #a93f5c; --fio-queue-32: #8c2f86; --fio-queue-128: #5b3aa6;
-  --fio-uring-32: #b0892a; --ior: #7d55b3; --bad: #b3322b; }
-@media (prefers-color-scheme: dark) { :root {
-  --paper: #12161b; --card: #1a2027; --ink: #e3e7ec; --quiet: #97a2af; --rule: #2d353f;
-  --py-lmdb: #8d98a5; --lmdbio: #58a6e4; --plain: #4fb894; --fio: #e3994f;
-  --fio-queue: #ea7d97; --fio-queue-32: #d98ad3; --fio-queue-128: #a392ea;
-  --fio-uring-32: #d9bd62; --ior: #b08be0; --bad: #f0857e; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
-header p { color: var(--quiet); margin: .3rem 0 0; }
-.eyebrow { font-size: .8rem; letter-spacing: .08em; text-transform: uppercase; }
-h1 { font-size: clamp(1.5rem, 5vw, 2.2rem); line-height: 1.15; margin: .2rem 0 .4rem;
-  overflow-wrap: anywhere; }
-h2 { font-size: 1.1rem; margin: 0; }
-header p.verdict { color: var(--ink); font-size: 1.1rem; margin-top: 1rem; max-width: 46rem; }
-section { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem;
-  padding: 1.1rem 1.2rem; margin-top: 1.1rem; }
-section > p { color: var(--quiet); margin: .15rem 0 .9rem; font-size: .92rem; }
-.tiles { display: grid; gap: 1.1rem; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr));
-  margin-top: 1.4rem; }
-.tile { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem;
-  padding: .8rem 1rem; border-top: 4px solid var(--shade); }
-.tile b { display: block; font-size: 1.7rem; line-height: 1.2;
-  font-variant-numeric: tabular-nums; }
-.tile span { color: var(--quiet); font-size: .85rem; display: block; }
-.row { display: grid; grid-template-columns: 18rem 1fr var(--room, 8rem); gap: .9rem;
-  align-items: center; font-size: .92rem; margin-bottom: .2rem; }
-.rows.wide { --room: 14rem; }
-.value { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
-.row small, td small { color: var(--quiet); }
-svg { display: block; overflow: visible; }
-svg text { fill: var(--quiet); font-size: 11px; font-family: inherit; }
-svg text.name { font-size: 12px; }
-.lines { width: 100%; height: auto; max-width: 52rem; margin: 0 auto; }
-.grid { stroke: var(--rule); stroke-width: 1; }
-.whisker { stroke: var(--ink); stroke-width: 1.2; stroke-opacity: .75; }
-.dot { fill: var(--card); stroke: var(--ink); stroke-width: 1; }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .88rem; padding: 0;
-  list-style: none; margin: .7rem 0 0; }
-.legend i { display: inline-block; width: 1.5rem; vertical-align: .28em; margin-right: .45rem;
-  border-top: 3px solid var(--shade); } .legend i.dotted { border-top-style: dotted; }
-.legend i.guide { border-top-style: dashed; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; width: 100%; white-space: nowrap; }
-th { text-align: right; font-weight: 600; color: var(--quiet); vertical-align: bottom; }
-th, td { padding: .32rem .6rem; border-bottom: 1px solid var(--rule); text-align: right;
-  font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-td:first-child::before { content: ""; display: inline-block; width: .6rem; height: .6rem;
-  border-radius: 50%; background: var(--shade); margin-right: .5rem; }
-pre { margin: 0; padding: .6rem .8rem; background: var(--paper); border-radius: .4rem;
-  font-size: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .6rem 0 0;
-  font-size: .92rem; } dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
-dl.absent { grid-template-columns: minmax(0, 22rem) 1fr; }
-.prose p, .prose li { color: var(--ink); max-width: 46rem; }
-.bad { color: var(--bad); }
-@media (max-width: 40rem) {
-  main { padding: 1.2rem .8rem 3rem; } section { padding: .9rem .8rem; }
-  .row { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .6rem;
-    margin-bottom: .4rem; }
-  .row svg { order: 1; flex: 0 0 100%; } .pad { display: none; }
-  dl, dl.absent { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  svg.lines text { font-size: 15px; } }
-"""
+__all__ = ["demo_page", "latencies_section", "page", "rates_section", "table_section"]
 
 
 def plural(count: int, noun: str) -> str:
@@ -105,12 +23,31 @@ def plural(count: int, noun: str) -> str:
 
 
 def page(findings: Findings) -> str:
-    """The whole page."""
+    """Return the whole page."""
     work = findings.workload
-    name = Path(work.path).name + (
-        f", database {show_key(os.fsencode(work.db))}" if work.db else ""
+    name = Path(work.path).name
+    name += f", database {show_key(os.fsencode(work.db))}" if work.db else ""
+    facts = [
+        work.access, plural(work.processes, "process"), f"batches of {work.batch:,}",
+        f"{work.count:,} of {work.total:,} records",
+        f"{work.page_bytes / MIB:,.0f} of {work.file_bytes / MIB:,.0f} MiB",
+        plural(findings.rounds, "round"), "cold" if findings.was_cold else "WARM page cache",
+    ]  # fmt: skip
+    ended = "Interrupted: not everything was measured." if findings.interrupted else ""
+    commands = escape("\n".join(shlex.join(row.command) for row in findings.rows if row.command))
+    best = (
+        ("lmdbio, best", findings.best("lmdbio")),
+        ("py-lmdb, better setting", findings.baseline),
+        ("plain, fio or ior, best", findings.ceiling),
     )
-    sections = [
+    parts = (
+        header(f"Reading {name}", f"lmdbio bench · {findings.began}", " · ".join(facts),
+               verdict(findings), ended),
+        tiles([
+            (what, figure(row.rate.median), f"MiB/s · {row.label}", row.shade)
+            for what, row in best
+            if row is not None and row.rate is not None
+        ]),
         rates_section(findings),
         transfers_section(findings),
         latencies_section(findings),
@@ -122,48 +59,19 @@ def page(findings: Findings) -> str:
             lambda row: row.switches_per_gib, logarithmic=True,
         ),
         table_section(findings),
-        commands_section(findings),
+        section(
+            "fio and ior commands",
+            "Exactly as run here, each in a process of its own on the same page cache state.",
+            f"<pre>{commands}</pre>" * bool(commands),
+        ),
         facts_section(findings),
         help_section(findings),
-    ]  # fmt: skip
-    body = f"{heading(findings, name)}{tiles(findings)}{''.join(filter(None, sections))}"
-    return document(f"lmdbio bench: {name}", body)
-
-
-def document(title: str, body: str, style: str = "") -> str:
-    """A page of this look."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body><main>"
-        f"{body}</main></body></html>\n"
-    )
-
-
-def section(title: str, lead: str, body: str, kind: str = "") -> str:
-    below = f"<p>{escape(lead)}</p>" if lead else ""
-    return f'<section class="{kind}"><h2>{escape(title)}</h2>{below}{body}</section>'
-
-
-def heading(findings: Findings, name: str) -> str:
-    work = findings.workload
-    facts = [
-        work.access, plural(work.processes, "process"), f"batches of {work.batch:,}",
-        f"{work.count:,} of {work.total:,} records",
-        f"{work.page_bytes / MIB:,.0f} of {work.file_bytes / MIB:,.0f} MiB",
-        plural(findings.rounds, "round"), "cold" if findings.was_cold else "WARM page cache",
-    ]  # fmt: skip
-    ended = '<p class="bad">Interrupted: not everything was measured.</p>'
-    return (
-        f'<header><p class="eyebrow">lmdbio bench · {escape(findings.began)}</p>'
-        f"<h1>Reading {escape(name)}</h1><p>{escape(' · '.join(facts))}</p>"
-        f'<p class="verdict">{escape(verdict(findings))}</p>'
-        f"{ended if findings.interrupted else ''}</header>"
-    )
+    )  # fmt: skip
+    return document(f"lmdbio bench: {name}", "".join(parts))
 
 
 def verdict(findings: Findings) -> str:
-    """The findings in a sentence or two."""
+    """Return the findings in a sentence or two."""
     ours, base, top = findings.best("lmdbio"), findings.baseline, findings.ceiling
     if ours is None or ours.rate is None:
         return "No reader of lmdbio was measured."
@@ -176,58 +84,25 @@ def verdict(findings: Findings) -> str:
     return said + (": " + ", and ".join(parts) if parts else "") + "."
 
 
-def tiles(findings: Findings) -> str:
-    shown = (
-        ("lmdbio, best", findings.best("lmdbio")),
-        ("py-lmdb, better setting", findings.baseline),
-        ("plain, fio or ior, best", findings.ceiling),
-    )
-    made = [
-        f'<div class="tile" style="--shade: var(--{row.shade})"><span>{escape(what)}</span>'
-        f"<b>{figure(row.rate.median)}</b><span>MiB/s · {escape(row.label)}</span></div>"
-        for what, row in shown
-        if row is not None and row.rate is not None
-    ]
-    return f'<div class="tiles">{"".join(made)}</div>'
-
-
-def bars(rows: Sequence[tuple[Row, Spread, tuple[float, ...]]], note: Callable[[Row], str]) -> str:
-    """A bar each, on one scale."""
-    ticks = nice_ticks(max(spread.max for _, spread, _ in rows))
-    parts = []
-    for row, spread, dots in rows:
-        drawn = bar_svg(Bar(spread.median, dots, row.shade), ticks[-1], ticks)
-        parts.append(line_of(row.label, drawn, f"{figure(spread.median)} {note(row)}"))
-    return f'<div class="rows">{"".join(parts)}{axis_line(axis_html(ticks))}</div>'
-
-
-def line_of(name: str, drawn: str, value: str) -> str:
-    """Side by side; on a phone the drawing stands below name and value."""
-    return (
-        f'<div class="row"><span class="name">{escape(name)}</span>{drawn}'
-        f'<span class="value">{value}</span></div>'
-    )
-
-
-def axis_line(axis: str) -> str:
-    return f'<div class="row"><span class="pad"></span>{axis}<span class="pad"></span></div>'
-
-
 def rates_section(findings: Findings, of: str = "the file") -> str:
-    rows = [(row, row.rate, tuple(row.rates)) for row in findings.leading if row.rate]
-    if not rows:
-        return ""
-    rows.sort(key=lambda one: -one[1].median)
+    """Draw the rate of each contestant, the fastest first.
 
-    def note(row: Row) -> str:
+    Args:
+        findings: findings of one table.
+        of: thing that rates are bytes of.
+    """
+    rows = [(row, row.rate) for row in findings.leading if row.rate]
+    drawn = []
+    for row, spread in sorted(rows, key=lambda one: -one[1].median):
         times = findings.ratio(row, findings.baseline)
-        return "" if times is None else f"<small>{times:.2f}x</small>"
-
+        note = "" if times is None else f"{times:.2f}x"
+        values = (spread.median, *row.rates)
+        drawn.append(Bar(row.label, figure(spread.median), values, note, row.shade))
     lead = (
         f"MiB/s of {of}, median of all rounds; dots are single runs, the dark line spans them. "
         "More is better. 2.00x: twice the rate of py-lmdb at its better setting."
     )
-    return section(findings.title or "Bandwidth", lead, bars(rows, note))
+    return section(findings.title or "Bandwidth", lead, bars(drawn))
 
 
 def transfers_section(findings: Findings) -> str:
@@ -240,20 +115,19 @@ def transfers_section(findings: Findings) -> str:
         return ""
     series = [transfer_series(rows) for rows in by_name.values()]
     series += [
-        Series.of(row.label, row.family, [(0, row.rate.median)], "guide")
+        Series.of(row.label, [(0, row.rate.median)], "guide", row.family)
         for row in (findings.baseline, findings.best("lmdbio"))
         if row is not None and row.rate is not None
     ]
     sizes = sorted({row.trial.transfer for rows in by_name.values() for row in rows})
     places = {math.log2(size): size_text(size) for size in sizes}
     title = "MiB/s over the size of a transfer"
-    chart = Chart(title, places, "transfer size", "MiB/s", tuple(series))
     lead = (
         "What plain requests of each size get from this file; bands span all runs. Solid: "
         "O_DIRECT. Dotted: through the page cache. Dashed from side to side: contestants "
         "that choose the sizes of their requests themselves."
     )
-    drawn = chart_svg(chart) + legend_html(chart)
+    drawn = chart_html(Chart(title, places, "transfer size", "MiB/s", series))
     return section("Bandwidth against transfer size", lead, drawn)
 
 
@@ -263,37 +137,29 @@ def transfer_series(rows: Sequence[Row]) -> Series:
         for row in sorted(rows, key=lambda row: row.trial.transfer)
         if (rate := row.rate) is not None
     )
-    first = rows[0]
-    kind = "line" if first.trial.contestant.direct else "dotted"
-    return Series(first.title, first.shade, points, kind)
+    kind = "line" if rows[0].trial.contestant.direct else "dotted"
+    return Series(rows[0].title, points, kind, rows[0].shade)
 
 
 def latencies_section(findings: Findings) -> str:
+    """Draw how long batches at random took, the quickest first."""
     rows = [(row, list(row.latencies.values())) for row in findings.leading if row.latencies]
-    if not rows:
-        return ""
     rows.sort(key=lambda one: one[1][0])
-    ticks = log_ticks(min(one[1][0] for one in rows), max(one[1][-1] for one in rows))
-    parts = [
-        line_of(
-            row.label,
-            range_svg(values, ticks, row.shade, "ms"),
-            f"{figure(values[0])} <small>/ {' / '.join(map(figure, values[1:]))}</small>",
-        )
-        for row, values in rows
-    ]
+    drawn = [
+        Bar(row.label, figure(first), (first, *rest), f"/ {' / '.join(map(figure, rest))}",
+            row.shade)
+        for row, (first, *rest) in rows
+    ]  # fmt: skip
     lead = (
         f"Milliseconds from asking for a batch of {findings.workload.batch:,} random records to "
         "having all of it: median / 90th / 99th percentile / slowest, all rounds together. "
         "Plain readers: as many random requests as hold a batch. Logarithmic; less is better."
     )
-    axis = axis_line(axis_html(ticks, logarithmic=True))
-    return section(
-        "Latency of a random batch", lead, f'<div class="rows wide">{"".join(parts)}{axis}</div>'
-    )
+    return section("Latency of a random batch", lead, bars(drawn, logarithmic=True))
 
 
 def cpu_section(findings: Findings) -> str:
+    """Draw the processor time of each contestant."""
     lead = "CPU seconds per GiB, user and system, all processes and threads. Less is better."
     title = f"{findings.title}: processor time" if findings.title else "Processor time"
     return costs_section(findings, title, lead, lambda row: row.cpu_per_gib)
@@ -308,73 +174,35 @@ def costs_section(
     logarithmic: bool = False,
 ) -> str:
     """Draw the cost of a GiB for each contestant; logarithmic where costs differ a lot."""
-    rows = [
-        (row, spread, (spread.min, spread.max))
-        for row in findings.leading
-        if (spread := cost(row)) is not None
-    ]
-    if not rows or max(spread.max for _, spread, _ in rows) == 0:
+    rows = [(row, spread) for row in findings.leading if (spread := cost(row)) is not None]
+    if not any(spread.max for _, spread in rows):
         return ""
     rows.sort(key=lambda one: one[1].median)
-    drawn = ranges(rows) if logarithmic else bars(rows, lambda _: "")
-    return section(title, lead, drawn)
-
-
-def ranges(rows: Sequence[tuple[Row, Spread, tuple[float, ...]]]) -> str:
-    """A line each from the least to the greatest, the median largest, on one logarithmic scale."""
-    shown = [[max(1.0, value) for value in (one.median, one.min, one.max)] for _, one, _ in rows]
-    ticks = log_ticks(min(map(min, shown)), max(map(max, shown)), short=True)
-    parts = [
-        line_of(row.label, range_svg(values, ticks, row.shade, ""), figure(spread.median))
-        for (row, spread, _), values in zip(rows, shown, strict=True)
+    drawn = [
+        Bar(row.label, figure(one.median), (one.median, one.min, one.max), colour=row.shade)
+        for row, one in rows
     ]
-    axis = axis_line(axis_html(ticks, logarithmic=True))
-    return f'<div class="rows">{"".join(parts)}{axis}</div>'
+    return section(title, lead, bars(drawn, logarithmic=logarithmic))
 
 
 def table_section(findings: Findings) -> str:
-    columns = shown([findings])
-    heads = "".join(f"<th>{escape(column.head)}</th>" for column in columns)
-    rows = "".join(
-        f'<tr><td style="--shade: var(--{row.shade})">{escape(row.label)}</td>'
-        + "".join(f"<td>{escape(column.text(findings, row))}</td>" for column in columns)
-        + "</tr>"
-        for row in findings.measured
-    )
-    body = (
-        f'<div class="scroll"><table><thead><tr><th>contestant</th>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{absent(findings)}"
-    )
-    lead = "Medians. Fetched: what the readers made the kernel fetch from storage. Device: what "
-    lead += "the block device served meanwhile, for whomever."
-    return section("Every contestant", lead, body)
-
-
-def absent(findings: Findings) -> str:
-    """Say who has no figures, and why; one line for all transfers of a contestant."""
-    said: dict[tuple[str, str, bool], list[str]] = {}
+    """Show all columns; contestants without figures have a line for all of their transfers."""
+    said: dict[tuple[str, str], list[str]] = {}
     for row in findings.rows:
         if row.wrong or not row.rates:
             why = row.wrong or row.trial.skipped or "not measured"
-            sizes = said.setdefault((row.title, why, bool(row.wrong)), [])
+            sizes = said.setdefault((row.title, why), [])
             sizes += [size_text(row.trial.transfer)] * bool(row.trial.transfer)
-    items = "".join(
-        f'<dt>{escape(", ".join([name, *sizes]))}</dt><dd class="{"bad" * bad}">{escape(why)}</dd>'
-        for (name, why, bad), sizes in said.items()
+    absent = {", ".join([name, *sizes]): why for (name, why), sizes in said.items()}
+    lead = (
+        "Medians. Fetched: what the readers made the kernel fetch from storage. Device: what "
+        "the block device served meanwhile, for whomever."
     )
-    return f'<dl class="absent">{items}</dl>' if items else ""
-
-
-def commands_section(findings: Findings) -> str:
-    shown = [row for row in findings.rows if row.command]
-    if not shown:
-        return ""
-    lines = "\n".join(shlex.join(row.command) for row in shown)
-    lead = "Exactly as run here, each in a process of its own on the same page cache state."
-    return section("fio and ior commands", lead, f"<pre>{escape(lines)}</pre>")
+    return table([findings], "Every contestant").section(lead, facts_html(absent))
 
 
 def facts_section(findings: Findings) -> str:
+    """Tell the machine, the storage and the programs."""
     work = findings.workload
     facts = findings.machine.facts | {
         "page cache": findings.state,
@@ -387,15 +215,6 @@ def facts_section(findings: Findings) -> str:
     return section(
         "What it ran on", "Figures mean little without this.", facts_html(facts, findings.notes)
     )
-
-
-def facts_html(facts: Mapping[str, str], notes: Sequence[str] = ()) -> str:
-    """Return names and texts side by side, and notes below them."""
-    items = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
-    )
-    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<dl>{items}</dl>" + (f"<ul>{listed}</ul>" if listed else "")
 
 
 def help_section(findings: Findings) -> str:
@@ -433,10 +252,7 @@ def demo_page(legs: Sequence[Findings], facts: Mapping[str, str], notes: Sequenc
         facts: facts that the figures depend on.
         notes: remarks that a reader of the figures should know.
     """
-    heading = (
-        '<header><p class="eyebrow">lmdbio demo</p><h1>Reading an LMDB data set</h1>'
-        f'<p class="verdict">{escape(facts["cache"])}</p></header>'
-    )
+    head = header("Reading an LMDB data set", "lmdbio demo", verdict=facts["cache"])
     body = "".join(rates_section(leg, "values") + cpu_section(leg) for leg in legs)
     told = section("What it ran on", "", facts_html(facts, notes))
-    return document("lmdbio demo", heading + body + told)
+    return document("lmdbio demo", head + body + told)

@@ -4,55 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Lock
 
 from lmdbio.bench.readers import Lap, Totals
 
 __all__ = ["reading"]
-
-
-class Requests:
-    """Requests of one size on a file, one after the other or several in flight.
-
-    Args:
-        offsets: offset of each request, bytes, in order.
-        transfer: bytes of each.
-        path: the file.
-        lap: function that is called after every ``lap_requests`` requests.
-        lap_requests: number of requests that hold a batch.
-    """
-
-    def __init__(
-        self, offsets: Iterable[int], transfer: int, path: str, lap: Lap | None, lap_requests: int
-    ) -> None:
-        self.offsets: Iterator[int] = iter(offsets)
-        self.transfer, self.path = transfer, path
-        self.lap, self.lap_requests = lap, lap_requests
-        self.lock = threading.Lock()
-        self.requests = 0
-        self.failed: OSError | None = None
-
-    def serve(self, fd: int, memory: mmap.mmap) -> None:
-        """Take one offset after the other until none is left; requests begin in order."""
-        buffers = [memoryview(memory)]
-        try:
-            while True:
-                with self.lock:
-                    offset = next(self.offsets, None)
-                if offset is None or self.failed is not None:
-                    return
-                got = os.preadv(fd, buffers, offset)
-                if got != self.transfer:
-                    raise OSError(
-                        f"{self.path}: {got} of {self.transfer} bytes at offset {offset}"
-                    )
-                with self.lock:
-                    self.requests += 1
-                    if self.lap is not None and self.requests % self.lap_requests == 0:
-                        self.lap()
-        except OSError as error:
-            self.failed = error
 
 
 def reading(
@@ -72,33 +31,42 @@ def reading(
         transfer: bytes of a request.
         path: the file.
         direct: whether to read past the page cache (O_DIRECT).
-        depth: requests in flight, each by a thread.
+        depth: requests in flight, each by a thread; they begin in order.
         lap, lap_requests: function that is called after every ``lap_requests`` requests.
 
     Returns:
         A function that gives the number of requests and of bytes.
     """
-    todo = Requests(list(offsets), transfer, path, lap, lap_requests)
+    waiting, done, lock = iter(list(offsets)), count(1), Lock()
     # Anonymous memory begins at a page, as O_DIRECT wants it; written to, so that it is there.
     memory = [mmap.mmap(-1, transfer) for _ in range(depth)]
     for piece in memory:
         piece.write(bytes(transfer))
 
+    def serve(fd: int, piece: mmap.mmap) -> int:
+        """Take one offset after the other until none is left, and return how many."""
+        buffers, served = [memoryview(piece)], 0
+        while True:
+            with lock:
+                offset = next(waiting, None)
+            if offset is None:
+                return served
+            got = os.preadv(fd, buffers, offset)
+            if got != transfer:
+                raise OSError(f"{path}: {got} of {transfer} bytes at offset {offset}")
+            served += 1
+            with lock:
+                if next(done) % lap_requests == 0 and lap is not None:
+                    lap()
+
     def read() -> Totals:
         fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
         try:
-            threads = [
-                threading.Thread(target=todo.serve, args=(fd, piece)) for piece in memory[1:]
-            ]
-            for thread in threads:
-                thread.start()
-            todo.serve(fd, memory[0])
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(depth) as threads:
+                others = [threads.submit(serve, fd, piece) for piece in memory[1:]]
+                requests = serve(fd, memory[0]) + sum(other.result() for other in others)
         finally:
             os.close(fd)
-        if todo.failed is not None:
-            raise todo.failed
-        return todo.requests, todo.requests * transfer
+        return requests, requests * transfer
 
     return read

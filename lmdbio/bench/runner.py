@@ -15,17 +15,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lmdbio import share
 from lmdbio.bench import layout as layouts, measure, plain, readers
 from lmdbio.bench.layout import Layout
-from lmdbio.bench.readers import Check, Lap, Totals
+from lmdbio.bench.readers import Check, Lap, Part, Totals
 from lmdbio.bench.shards import Shards
-from lmdbio.bench.trials import KEYED, Contestant, Trial, Workload
+from lmdbio.bench.trials import Trial, Workload
+from lmdbio.planning.mode import Mode
 from lmdbio.provenance import data_files, find_sidecar
 
 __all__ = ["Order", "Outcome", "ranks_by_mpi", "run"]
@@ -47,7 +50,6 @@ class Order:
         consume: whether every byte is looked at, by adding up checksums.
         command: command line of fio or ior; empty for the others.
         summary: the file in which ior leaves its JSON.
-        drop: further files that a cold run finds out of the page cache (the sidecar).
         drop_all: a cold run finds nothing at all there, as far as this user may bring that about.
     """
 
@@ -59,7 +61,6 @@ class Order:
     consume: bool = False
     command: tuple[str, ...] = ()
     summary: str = ""
-    drop: tuple[str, ...] = ()
     drop_all: bool = False
 
     @classmethod
@@ -67,7 +68,7 @@ class Order:
         fields = json.loads(text)
         fields["workload"] = Workload(**fields["workload"])
         fields["trial"] = Trial(**fields["trial"])
-        fields["command"], fields["drop"] = tuple(fields["command"]), tuple(fields["drop"])
+        fields["command"] = tuple(fields["command"])
         return cls(**fields)
 
     @property
@@ -81,13 +82,6 @@ class Order:
         """Whether the run adds up values by checksum; a reader of plain bytes has none."""
         one = self.trial.contestant
         return not one.raw and not self.verify and (self.consume or one.buffers)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keywords of every loop over records."""
-        work = self.workload
-        mean = work.value_bytes // max(1, work.count)
-        return {"consume": readers.checksum(mean) if self.consumes else len}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,43 +117,24 @@ class Digest:
     def __init__(self) -> None:
         self.sum = 0
 
-    def __call__(self, index: int, _key: Any, value: Any) -> None:
+    def __call__(self, index: int, value: Any) -> None:
         hashed = hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8)
         hashed.update(value)
         self.sum = (self.sum + int.from_bytes(hashed.digest(), "little")) % 2**64
 
 
-class Laps:
-    """Seconds between calls."""
+def prepare(
+    order: Order, rank: int, check: Check | None, lap: Lap | None, comm: Any = None
+) -> Callable[[], Totals]:
+    """Do what is not timed, the loading of modules included; the function returned is timed.
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.last = 0.0
-
-    def begin(self) -> None:
-        self.last = time.perf_counter()
-
-    def __call__(self) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
-
-
-def load(one: Contestant) -> None:
-    """Bring the modules of lmdbio that a contestant uses: as of py-lmdb, that is not timed.
-
-    A name brings them when it is first used, which takes 50 to 110 ms.
+    Args:
+        order: run to be made.
+        rank: process of the run.
+        check, lap: see ``readers.consume``.
+        comm: MPI's ranks, of a Reader that has several.
     """
-    if one.family == "lmdbio":
-        import lmdbio
-
-        getattr(lmdbio, {"open": "open", "reader": "Reader"}.get(one.kind, "Records"))
-
-
-def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Callable[[], Totals]:
-    """Do what is not timed, the loading of modules included; the function returned is timed."""
     work, one = order.workload, order.trial.contestant
-    load(one)
     if one.kind == "plain":
         layout = order.layout
         return plain.reading(
@@ -167,31 +142,49 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
             lap_requests=max(1, work.batch_bytes // work.processes // layout.transfer),
         )  # fmt: skip
     if one.kind in ("lmdb", "open"):
-        return prepare_environment(order, rank, check, lap)
+        parts = environment(order, rank)
+    else:
+        parts = surface(order, rank, comm)
+    mean = work.value_bytes // max(1, work.count)
+    weigh = readers.checksum(mean) if order.consumes else len
+    return lambda: readers.consume(parts(), weigh, check=check, lap=lap, arrays=one.arrays)
+
+
+def surface(order: Order, rank: int, comm: Any) -> Callable[[], Iterator[Part]]:
+    """``Records`` or ``Reader``.
+
+    Their modules are loaded here, as py-lmdb's are: a name of lmdbio's brings them when it is
+    first used, which takes 50 to 110 ms.
+    """
+    import lmdbio
+
+    work, one = order.workload, order.trial.contestant
     if one.kind == "reader":
-        return lambda: by_reader(order, check)
-    options: dict[str, Any] = order.options | {"engine": one.engine, "db": work.db or None}
+        mode: Mode | str = "auto"
+        if one.engine != "auto":  # the mode that "auto" would choose, with another engine
+            found = Mode.resolve("auto", provenance=work.located_by == "provenance")
+            mode = replace(found, engine=one.engine)
+        options: dict[str, Any] = {"iterations": work.iterations, "mode": mode, "comm": comm}
+        _ = lmdbio.Reader
+        return partial(readers.by_reader, work.path, work.batch, db=work.db or None, **options)
+    _ = lmdbio.Records
+    options = {"engine": one.engine, "db": work.db or None}
     batches = work.batches(rank)
-    if one.kind in ("records", "slices"):
-        sliced = one.kind == "slices"
+    if one.kind == "records":
+        return partial(readers.by_sequence, work.path, work.runs(rank), **options)
+    if one.kind == "slices":
         slices = [range(int(part[0]), int(part[-1]) + 1) for part in batches]
-        runs = slices if sliced else work.runs(rank)
-        return lambda: readers.by_sequence(work.path, runs, check, sliced=sliced, **options)
+        return partial(readers.by_sequence, work.path, slices, sliced=True, **options)
     # A part of an epoch stands for a set that finds no room in memory, unless it is there.
-    room = work.whole or order.warm or work.access not in KEYED
-    options["readahead"] = None if room else False
-    options |= {"ahead": AHEAD if one.kind == "batches" else 0, "arrays": one.arrays}
-    return lambda: readers.by_batch(work.path, batches, check, lap, **options)
+    room = work.whole or order.warm or work.access != "random"
+    options |= {"readahead": None if room else False, "ahead": AHEAD * (one.kind == "batches")}
+    return partial(readers.by_batch, work.path, batches, **options)
 
 
-def prepare_environment(
-    order: Order, rank: int, check: Check | None, lap: Lap | None
-) -> Callable[[], Totals]:
+def environment(order: Order, rank: int) -> Callable[[], Iterator[Part]]:
     """py-lmdb, or lmdbio in its clothes."""
     work, one = order.workload, order.trial.contestant
-    options: dict[str, Any] = order.options | {"readahead": one.readahead, "db": work.db}
-    if one.buffers:
-        options["buffers"] = True
+    options: dict[str, Any] = {"readahead": one.readahead, "buffers": one.buffers}
     module: Any
     if one.kind == "lmdb":
         import lmdb as module
@@ -199,73 +192,63 @@ def prepare_environment(
         import lmdbio as module
 
         options["engine"] = one.engine
-    shards = Shards(work.path, options.pop("db")) if work.files > 1 else None
-    if work.access not in KEYED:
-        runs = work.runs(rank)
-        if shards is not None:
-            return lambda: shards.by_cursor(runs, check, **options)
-        return lambda: readers.by_cursor(module, work.path, runs, check, **options)
+        _ = module.open
+    by_cursor: Callable[..., Iterator[Part]] = partial(readers.by_cursor, module, work.path)
+    by_key: Callable[..., Iterator[Part]] = partial(readers.by_key, module, work.path)
+    if work.files > 1:
+        many = Shards(work.path, work.db)
+        by_cursor, by_key = many.by_cursor, many.by_key
+    else:
+        options["db"] = work.db
+    if work.access != "random":
+        return partial(by_cursor, work.runs(rank), **options)
     text = Path(order.keys).read_text(encoding="ascii").split()
     known = dict(zip(work.indices().tolist(), map(bytes.fromhex, text), strict=True))
     batches = [[(index, known[index]) for index in part.tolist()] for part in work.batches(rank)]
-    if shards is not None:
-        return lambda: shards.by_key(batches, check, lap, **options)
-    return lambda: readers.by_key(module, work.path, batches, check, lap, **options)
-
-
-def by_reader(order: Order, check: Check | None, comm: Any = None) -> Totals:
-    """``Reader`` in the mode that "auto" would choose, with the engine that is asked for."""
-    from lmdbio.planning.mode import Mode
-
-    work, engine = order.workload, order.trial.contestant.engine
-    mode: Mode | str = "auto"
-    if engine != "auto":
-        found = Mode.resolve("auto", provenance=work.located_by == "provenance")
-        mode = replace(found, engine=engine)
-    options = order.options | {"db": work.db, "mode": mode}
-    return readers.by_reader(work.path, work.batch, work.iterations, check, comm=comm, **options)
+    return partial(by_key, batches, **options)
 
 
 def drop(order: Order) -> bool:
     """Makes the run a cold one, unless it is to be warm; says whether it is."""
     if order.warm:
         return False
-    for path in order.drop:
-        measure.drop_file(Path(path))
     dropped = measure.drop_all if order.drop_all else measure.drop_file
     work = order.workload
-    if work.files == 1:
-        return dropped(Path(work.data_file))
-    files = list(map(Path, data_files(work.path)))
-    for sidecar in map(find_sidecar, files):
+    files = [work.data_file] if work.files == 1 else data_files(work.path)
+    for sidecar in map(find_sidecar, map(Path, files)):
         if sidecar.exists():
             measure.drop_file(sidecar)
-    cold = [dropped(file) for file in files]
+    cold = [dropped(Path(file)) for file in files]
     return all(cold)
 
 
-def one_rank(order: Order, rank: int, pipe: Any) -> None:
-    """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
-    laps = Laps() if order.workload.access in KEYED else None
+def ready(order: Order, rank: int, comm: Any = None) -> Callable[[bool], Outcome]:
+    """Do what is not timed; the function returned reads, and is told whether the run is cold."""
+    stamps: list[float] = []
+    is_random = order.workload.access == "random"
     digest = Digest() if order.verify else None
-    read = prepare(order, rank, digest, laps)
-    pipe.send(None)
-    cold = pipe.recv()
-    if digest is not None:
-        read()
-        pipe.send(Outcome(digest=digest.sum))
-        return
-    switches = measure.switches()
-    if laps is not None:
-        laps.begin()
-    sample = measure.timed(read, Path(order.workload.data_file), cold=cold)
-    seconds = tuple(laps.seconds) if laps is not None else ()
-    pipe.send(Outcome(sample, measure.switches() - switches, seconds))
+    lap = (lambda: stamps.append(time.perf_counter())) if is_random else None
+    read = prepare(order, rank, digest, lap, comm)
+
+    def run(cold: bool) -> Outcome:
+        if digest is not None:
+            read()
+            return Outcome(digest=digest.sum)
+        switches = measure.switches()
+        stamps.append(time.perf_counter())
+        sample = measure.timed(read, Path(order.workload.data_file), cold=cold)
+        laps = tuple(end - begun for begun, end in pairwise(stamps))
+        return Outcome(sample, measure.switches() - switches, laps)
+
+    return run
 
 
 def child(order: Order, rank: int, pipe: Any) -> None:
+    """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
     try:
-        one_rank(order, rank, pipe)
+        run = ready(order, rank)
+        pipe.send(None)
+        pipe.send(run(pipe.recv()))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -296,97 +279,63 @@ def run_processes(order: Order) -> Outcome:
         pipes.append(ours)
     for pipe in pipes:
         received(pipe)
-    data = Path(order.workload.data_file)
     cold = drop(order)
-    device = measure.device_counters(data)
     for pipe in pipes:
         pipe.send(cold)
-    told: list[Outcome] = [received(pipe) for pipe in pipes]
-    served = measure.device_counters(data)
-    return joined(told, device, served)
+    return joined([received(pipe) for pipe in pipes])
 
 
-def joined(told: list[Outcome], device: Device, served: Device) -> Outcome:
+def joined(told: list[Outcome]) -> Outcome:
     """Return one outcome of many processes'."""
     samples = [one.sample for one in told if one.sample is not None]
     return Outcome(
-        merge(samples, device, served) if samples else None,
+        merge(samples) if samples else None,
         sum(one.switches or 0 for one in told),
         tuple(lap for one in told for lap in one.laps),
         sum(one.digest for one in told) % 2**64,
     )
 
 
-def timed_ranks(
-    comm: Any, data_file: Path, read: Callable[[], Totals], drop: Callable[[], bool]
-) -> measure.Sample | None:
-    """Times ``read`` on all ranks, after ``drop`` on rank 0, which has the answer.
+def merge(samples: list[measure.Sample]) -> measure.Sample:
+    """Return one sample of many processes': the slowest one's time, everyone's work.
 
-    The clock runs from one barrier to the moment when the last rank has its last value.
+    They begin together: while the slowest reads, the device serves all of them.
     """
-    cold = drop() if comm.rank == 0 else False
-    comm.Barrier()
-    device = measure.device_counters(data_file)
-    sample = measure.timed(read, data_file, cold=cold)
-    # A rank that waits in MPI keeps a core busy, which the others still need.
-    ended = comm.Ibarrier()
-    while not ended.Test():
-        time.sleep(0.001)
-    served = measure.device_counters(data_file)
-    samples = comm.gather(sample)
-    if samples is None:
-        return None
-    return merge(samples, device, served)
-
-
-Device = tuple[int, int] | None
-
-
-def merge(samples: list[measure.Sample], device: Device, served: Device) -> measure.Sample:
-    """Return one sample of many ranks': the slowest one's time, everyone's work.
-
-    Args:
-        samples: Sample of each rank.
-        device, served: the block device's counters before and after; None: it has none.
-    """
-    if device and served:
-        samples[0] = replace(
-            samples[0], device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
-        )
 
     def total(name: str) -> int | None:
         values = [getattr(sample, name) for sample in samples]
         return None if None in values else sum(values)
 
     return replace(
-        samples[0],
-        seconds=max(sample.seconds for sample in samples),
+        max(samples, key=lambda sample: sample.seconds),
         cpu_seconds=sum(sample.cpu_seconds for sample in samples),
         records=sum(sample.records for sample in samples),
         value_bytes=sum(sample.value_bytes for sample in samples),
         fetched_bytes=total("fetched_bytes"),
         read_calls=total("read_calls"),
         major_faults=sum(sample.major_faults for sample in samples),
+        cold=samples[0].cold,
         # Shared memory counts once for each rank that touched it: a bound from above.
         peak_bytes=total("peak_bytes"),
     )
 
 
 def run_ranks(order: Order) -> Outcome | None:
-    """A run of MPI's ranks; rank 0 has the outcome."""
+    """A run of MPI's ranks; rank 0 has the outcome.
+
+    Clocks run from one barrier, until each rank has its last value.
+    """
     comm = share.world()
-    if order.verify:
-        digest = Digest()
-        by_reader(order, digest, comm)
-        sums = comm.gather(digest.sum)
-        return None if sums is None else Outcome(digest=sum(sums) % 2**64)
-    load(order.trial.contestant)
-    switches = measure.switches()
-    data = Path(order.workload.data_file)
-    sample = timed_ranks(comm, data, lambda: by_reader(order, None, comm), lambda: drop(order))
-    switched = comm.gather(measure.switches() - switches)
-    nodes = share.count_nodes(comm)
-    return None if switched is None else Outcome(sample, sum(switched), nodes=nodes)
+    run = ready(order, comm.rank, comm)
+    cold = drop(order) if comm.rank == 0 else False
+    comm.Barrier()
+    outcome = run(cold)
+    # A rank that waits in MPI keeps a core busy, which the others still need.
+    ended = comm.Ibarrier()
+    while not ended.Test():
+        time.sleep(0.001)
+    told, nodes = comm.gather(outcome), share.count_nodes(comm)
+    return None if told is None else replace(joined(told), nodes=nodes)
 
 
 def run_command(order: Order) -> Outcome:

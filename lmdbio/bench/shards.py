@@ -12,7 +12,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from lmdbio.bench.readers import Check, Consume, Lap, Totals, by_cursor, opened
+from lmdbio.bench.readers import Part, by_cursor, opened
 from lmdbio.locate.open_files import open_database
 
 __all__ = ["Shards"]
@@ -39,75 +39,46 @@ class Shards:
     def keys(self) -> Iterator[bytes]:
         """Yield the keys of all records."""
         for file in self.files:
-            env, txn = opened(lmdb, file, {}, self._db)
+            env, txn = opened(lmdb, file, self._db)
             with env, txn:
                 yield from txn.cursor().iternext(keys=True, values=False)
 
-    def by_cursor(
-        self, runs: Sequence[range], check: Check | None, *, consume: Consume, **options: Any
-    ) -> Totals:
+    def by_cursor(self, runs: Sequence[range], **options: Any) -> Iterator[Part]:
         """Read runs of records in order, file by file; as ``readers.by_cursor``."""
-        records = total = 0
         for file, (first, stop) in zip(self.files, pairwise(self._firsts), strict=True):
             cut = [range(max(run.start, first), min(run.stop, stop)) for run in runs]
             own = [range(run.start - first, run.stop - first) for run in cut if len(run)]
-            if not own:
-                continue
-            here = None if check is None else _shifted(check, first)
-            done = by_cursor(lmdb, file, own, here, consume=consume, db=self._db, **options)
-            records, total = records + done[0], total + done[1]
-        return records, total
+            whole = (run for run in cut if len(run))
+            if own:
+                parts = by_cursor(lmdb, file, own, db=self._db, **options)
+                yield from ((run, values) for run, (_, values) in zip(whole, parts, strict=True))
 
     def by_key(
-        self,
-        batches: Sequence[Sequence[tuple[int, bytes]]],
-        check: Check | None,
-        lap: Lap | None,
-        *,
-        consume: Consume,
-        **options: Any,
-    ) -> Totals:
+        self, batches: Sequence[Sequence[tuple[int, bytes]]], **options: Any
+    ) -> Iterator[Part]:
         """Get each record of a batch by its key; as ``readers.by_key``."""
-        records = total = 0
         # A data set of data sets asks each for its length when it is made.
         for path in self.files:
-            env, txn = opened(lmdb, path, options, self._db)
+            env, txn = opened(lmdb, path, self._db, **options)
             with env, txn:
                 env.stat()
         transactions: OrderedDict[int, tuple[ExitStack, Any]] = OrderedDict()
-        with ExitStack() as stack:
-            stack.callback(_close_all, transactions)
+
+        def get(index: int, key: bytes) -> Any:
+            file = bisect_right(self._firsts, index) - 1
+            if file not in transactions:
+                env, txn = opened(lmdb, self.files[file], self._db, **options)
+                stack = ExitStack()
+                stack.enter_context(env)
+                transactions[file] = stack, stack.enter_context(txn)
+            transactions.move_to_end(file)
+            if len(transactions) > OPEN_MAX:
+                transactions.popitem(last=False)[1][0].close()
+            return transactions[file][1].get(key)
+
+        try:
             for batch in batches:
-                for index, key in batch:
-                    file = bisect_right(self._firsts, index) - 1
-                    if file in transactions:
-                        transactions.move_to_end(file)
-                    else:
-                        transactions[file] = self._open(file, options)
-                    value = transactions[file][1].get(key)
-                    if check is not None:
-                        check(index, key, value)
-                    total += consume(value)
-                    if len(transactions) > OPEN_MAX:
-                        transactions.popitem(last=False)[1][0].close()
-                records += len(batch)
-                if lap is not None:
-                    lap()
-        return records, total
-
-    def _open(self, file: int, options: dict[str, Any]) -> tuple[ExitStack, Any]:
-        """Return a transaction on a file, and the means to close both it and its environment."""
-        stack = ExitStack()
-        env, txn = opened(lmdb, self.files[file], options, self._db)
-        stack.enter_context(env)
-        return stack, stack.enter_context(txn)
-
-
-def _close_all(transactions: dict[int, tuple[ExitStack, Any]]) -> None:
-    for stack, _ in transactions.values():
-        stack.close()
-
-
-def _shifted(check: Check, first: int) -> Check:
-    """Return a check of records that count from 0 in their file."""
-    return lambda index, key, value: check(first + index, key, value)
+                yield [index for index, _ in batch], (get(index, key) for index, key in batch)
+        finally:
+            for stack, _ in transactions.values():
+                stack.close()

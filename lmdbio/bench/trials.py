@@ -2,8 +2,7 @@
 
 Everybody reads the same records of the same file, or as many bytes of it. ``sequential`` gives
 each process one contiguous part; ``strided`` is Caffe's order, in which process p takes its
-share of each global batch; ``random`` takes batches of records from all over the file, and
-``hot`` one and the same record again and again.
+share of each global batch; ``random`` takes batches of records from all over the file.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ __all__ = [
 
 ACCESSES = ("sequential", "strided", "random")
 IN_ORDER = ("sequential", "strided")
-#: In batches of records that are asked for one by one; "hot" is no matter of storage.
-KEYED = ("random", "hot")
 #: Pages of memory and of the page cache; nothing less is read.
 PAGE_BYTES = 4096
 
@@ -49,7 +46,7 @@ class Workload:
     Attributes:
         path: path of the environment, as given, or of a folder or a pattern of several.
         data_file: data file of the environment; of several the first one's.
-        access: order of the reads: one of ACCESSES, or "hot" (see the module).
+        access: order of the reads: one of ACCESSES (see the module).
         processes: number of processes that read at the same time.
         batch: records of a batch, over all processes.
         count: records read, over all processes; whole batches.
@@ -104,8 +101,6 @@ class Workload:
 
     def indices(self) -> Indices:
         """The records of all processes, batch after batch."""
-        if self.access == "hot":
-            return np.full(self.count, self.total // 2, dtype=np.uint64)
         if self.access != "random":
             return np.arange(self.count, dtype=np.uint64)
         chosen = np.random.default_rng(self.seed).choice(self.total, self.count, replace=False)
@@ -328,7 +323,7 @@ def make_trials(
     for name in names:
         one = CONTESTANTS[name]
         why = (missing or {}).get(name, "")
-        if ("random" if workload.access == "hot" else workload.access) not in one.accesses:
+        if workload.access not in one.accesses:
             why = why or ("takes a whole file at random" if one.raw else "reads in order only")
         if not one.raw or why:
             made.append(Trial(name, bytes=workload.page_bytes, skipped=why))

@@ -5,7 +5,9 @@ Row -> Order (as JSON) -> lmdbio.bench.runner -> Outcome
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +20,9 @@ from lmdbio.bench.findings import Row
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
 from lmdbio.bench.shards import Shards
-from lmdbio.bench.trials import KEYED, Trial, Workload
-from lmdbio.provenance import find_sidecar
+from lmdbio.bench.trials import Trial, Workload
 
-__all__ = ["Workplace", "workplace"]
+__all__ = ["Workplace", "make_folder", "workplace"]
 
 MODULE = "lmdbio.bench.runner"
 
@@ -87,8 +88,7 @@ class Workplace:
 
     def order(self, row: Row, *, verify: bool) -> Order:
         """Say what the process of a run has to do."""
-        keyed = row.work.access in KEYED and row.trial.contestant.kind in ("lmdb", "open")
-        sidecar = find_sidecar(Path(row.work.data_file))
+        keyed = row.work.access == "random" and row.trial.contestant.kind in ("lmdb", "open")
         return Order(
             workload=row.work,
             trial=row.trial,
@@ -98,7 +98,6 @@ class Workplace:
             consume=self.consume,
             command=row.command,
             summary=self.summary,
-            drop=(str(sidecar),) if sidecar.exists() else (),
             drop_all=self.drop_all,
         )
 
@@ -142,3 +141,25 @@ def write_keys(work: Workload, file: Path) -> Path:
                 break
     file.write_text("\n".join(keys[index].hex() for index in wanted), encoding="ascii")
     return file
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder, if it is not there, and see that files can be made in it.
+
+    Args:
+        folder: folder that is written to.
+        option: command-line option that names another folder.
+
+    Raises:
+        OSError: it cannot be made or written to; the message names the option.
+    """
+    hint = f"name another folder with {option}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "cannot be written to", str(folder))
+    except (FileExistsError, NotADirectoryError) as error:
+        what = f"is a file, not a folder: {hint}"
+        raise NotADirectoryError(errno.ENOTDIR, what, str(folder)) from error
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: {hint}", str(folder)) from error

@@ -1,8 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``,
+Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``,
 ``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
-``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``pylmdb``,
 ``remote`` and ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
@@ -16,7 +16,7 @@ import signal
 import sys
 import warnings
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -27,84 +27,29 @@ from lmdbio.system.signals import leaving_at_once
 __all__ = ["COMMANDS", "EXPECTED", "cli", "main", "one_line"]
 
 
-class Later(NamedTuple):
-    """A command that is loaded when it is typed.
-
-    Attributes:
-        module: module of this package that has it.
-        name: name of the command there.
-        help: the first paragraph of its own.
-    """
-
-    module: str
-    name: str
-    help: str
-
-
-#: By name; most load NumPy, and some of them half of lmdbio.
+#: By name: the module that has it, and its name there. A command is loaded when it is typed: most
+#: load NumPy, and some of them half of lmdbio.
 COMMANDS = {
-    "convert": Later(
-        "convert", "convert", "Write the provenance file: where every record of PATH lies."
-    ),
-    "compact": Later(
-        "compact",
-        "compact",
-        "Copy SOURCE to TARGET without its free pages, in order, and convert the copy.",
-    ),
-    "info": Later("info", "info", "Tell what PATH is, and what will happen when it is opened."),
-    "doctor": Later(
-        "doctor",
-        "doctor",
-        "Tell what limits PATH on this machine, and which command to type next.",
-    ),
-    "ls": Later("ls", "ls", "List records of PATH in the order of their keys: key, bytes, type."),
-    "head": Later(
-        "ls", "head", "Show the first records of PATH, each with a preview of its value."
-    ),
-    "get": Later("values", "get", "Write one value to standard output, or to a file."),
-    "cat": Later(
-        "values",
-        "cat",
-        "Write the values of some records to standard output, one after the other.",
-    ),
-    "export": Later(
-        "export", "export", "Write each record of PATH as a file into DIR, or into a tar archive."
-    ),
-    "gallery": Later(
-        "gallery",
-        "gallery",
-        "Make an HTML page of small pictures of PATH's records, which needs nothing else.",
-    ),
-    "verify": Later(
-        "verify", "verify", "Prove the whole tree of PATH, and its provenance file, sound."
-    ),
-    "pull": Later(
-        "pull",
-        "pull",
-        "Copy the data file at URL to TARGET, a file or a folder (which ends in a slash).",
-    ),
-    "plan": Later("plan", "plan", "List the reads for some records of PATH, without doing them."),
-    "tune": Later(
-        "tune", "tune", "Measure how the storage under PATH likes to be read, and remember it."
-    ),
-    "bench": Later(
-        "bench", "bench", "Measure how fast PATH can be read here: py-lmdb, lmdbio, fio, ior."
-    ),
-    "run": Later(
-        "run", "run", "Run a Python program with lmdbio in the place of py-lmdb, unchanged."
-    ),
-    "trace": Later(
-        "trace", "sum_up", "Sum up traces, and put those of several processes together."
-    ),
-    "cache": Later("cache", "cache", "List, verify or clear the cache files in FOLDER."),
-    "simulate": Later(
-        "simulate",
-        "simulate",
-        "How long would a training take, with which way of loading its data?",
-    ),
-    "demo": Later(
-        "demo", "demo", "Write two data sets, race lmdbio against py-lmdb, show one table."
-    ),
+    "convert": ("convert", "convert"),
+    "compact": ("compact", "compact"),
+    "info": ("info", "info"),
+    "doctor": ("doctor", "doctor"),
+    "ls": ("ls", "ls"),
+    "head": ("ls", "head"),
+    "get": ("values", "get"),
+    "cat": ("values", "cat"),
+    "export": ("export", "export"),
+    "gallery": ("gallery", "gallery"),
+    "verify": ("verify", "verify"),
+    "pull": ("pull", "pull"),
+    "plan": ("plan", "plan"),
+    "tune": ("tune", "tune"),
+    "bench": ("bench", "bench"),
+    "run": ("run", "run"),
+    "trace": ("trace", "sum_up"),
+    "cache": ("cache", "cache"),
+    "simulate": ("simulate", "simulate"),
+    "demo": ("demo", "demo"),
 }
 
 
@@ -123,14 +68,12 @@ class Commands(click.Group):
         if found is None:
             return None
         with leaving_at_once():
-            module = import_module(f"{__name__}.{found.module}")
-        loaded: click.Command = getattr(module, found.name)
+            module = import_module(f"{__name__}.{found[0]}")
+        loaded: click.Command = getattr(module, found[1])
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of them, from the texts that are here."""
-        told = {name: click.Command(name, help=each.help) for name, each in COMMANDS.items()}
-        click.Group(commands=told).format_commands(ctx, formatter)
+        """Write no table of them: the group's own help lists all, each with an example."""
 
 
 def main() -> None:
@@ -176,25 +119,26 @@ def cli() -> None:
     """Reads LMDB data sets at the storage's own speed.
 
     \b
-    A data set is an LMDB environment: a folder with data.mdb, or a single file; or many of them: a
-    folder or a quoted pattern.
-        lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
-        lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
-        lmdbio info train_lmdb        what is in it, and whether the provenance file is good
-        lmdbio doctor train_lmdb      what limits it here, and the command to type next
-        lmdbio ls train_lmdb          its records: keys, sizes, types
-        lmdbio head train_lmdb        the first ones, shown
-        lmdbio get train_lmdb KEY     one value; cat writes several
-        lmdbio export train_lmdb DIR  a file for each record, or a tar archive
-        lmdbio gallery train_lmdb     a page of small pictures of records
-        lmdbio verify train_lmdb      read it all, and prove it sound
-        lmdbio pull URL train.mdb     a copy of one that lies elsewhere, verified
-        lmdbio plan train_lmdb        the reads for some records, without doing them
-        lmdbio tune train_lmdb        how does its storage like to be read; remembered
-        lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
-        lmdbio run train.py           a program, lmdbio in the place of py-lmdb, and a report
-        lmdbio trace t.json           where did the time go; several ranks' traces as one
-        lmdbio cache list /local      what do jobs keep on this disk, and is it still good
-        lmdbio simulate               how long would a training take, loading its data in which way
+    A data set is an LMDB environment (a folder with data.mdb, or a single file), or several:
+    a folder of files, or a quoted pattern.
+        lmdbio convert train_lmdb     write its provenance file, train_lmdb/data.mdb.prov
+        lmdbio compact train_lmdb copy_lmdb     copy it in order, without free pages
+        lmdbio info train_lmdb        show what is in it, how it is read, and why
+        lmdbio doctor train_lmdb      find what limits it here, and the command to type next
+        lmdbio ls train_lmdb          list its records: keys, sizes, types
+        lmdbio head train_lmdb        show the first records
+        lmdbio get train_lmdb KEY     write one value; cat writes several
+        lmdbio export train_lmdb DIR  write a file for each record, or a tar archive
+        lmdbio gallery train_lmdb     draw a page of small pictures of its records
+        lmdbio verify train_lmdb      read its whole structure, and prove it sound
+        lmdbio pull URL train.mdb     copy a file from a server, and verify it
+        lmdbio plan train_lmdb        list the reads for some records, without doing them
+        lmdbio tune train_lmdb        measure its storage, and remember the best settings
+        lmdbio bench train_lmdb       race py-lmdb, lmdbio, fio and IOR on it
+        lmdbio run train.py           run a program with lmdbio in the place of py-lmdb
+        lmdbio trace t.json           sum up which requests were made when, of all ranks
+        lmdbio cache list /local      list the cache files of jobs on a disk, and their state
+        lmdbio simulate               predict how long a training takes, by its way of loading
         lmdbio demo                   write data, race py-lmdb, draw the result
+        lmdbio COMMAND --help         all that a command can do, with examples
     """

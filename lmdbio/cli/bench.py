@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -20,18 +19,17 @@ from lmdbio.cli.output import (
 )
 from lmdbio.cli.plan import RECORDS
 from lmdbio.planning.forecast import BATCH_MAX
-
-SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+from lmdbio.system.amounts import parse_bytes
 
 
 def to_size(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
     """A size such as ``128M`` in bytes."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None or int(match[1]) == 0:
-        raise click.BadParameter(f"{text!r} is no size; write 4K, 1M, 64M", param=param)
-    return int(match[1]) * SIZE_UNITS[match[2].upper()]
+    try:
+        return parse_bytes(text, "a size")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
 
 
 def to_transfers(
@@ -176,7 +174,7 @@ def bench(
     html_file: Path,
 ) -> None:
     """Race the readers of one file, and write a table, a page and every sample."""
-    from lmdbio.bench import findings, micro, screen, trials
+    from lmdbio.bench import findings, micro, tables, trials
 
     try:
         names = trials.choose(word.strip() for word in contestants.split(","))
@@ -204,7 +202,7 @@ def bench(
         print_json(findings.as_json(found))
     else:
         console = wide_console()
-        screen.show_bench(found, console)
+        tables.show_bench(found, console)
         line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
         console.print(line, style="dim", highlight=False, markup=False)
     if found.interrupted:

@@ -23,8 +23,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 def cache() -> None:
     """List, verify or clear the cache files in FOLDER.
 
-    A Reader, or a Loader's process, with cache="disk=FOLDER" keeps its part of the data set there,
-    for its own later epochs and for the next job. Without FOLDER: LMDBIO_CACHE_DIR.
+    A Reader, or a Loader's process, with cache="disk=FOLDER" caches its part of the data set
+    there, for its later epochs and for the next job. The default of FOLDER is LMDBIO_CACHE_DIR.
 
     \b
     Examples:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
+from lmdbio.cli.file_facts import FileFacts
 from lmdbio.cli.output import plural, print_columns, size
 from lmdbio.machine import calibration
+from lmdbio.machine.budget import available_bytes, budget_bytes
+from lmdbio.machine.cache_choice import FOLDER_VARIABLE, AutoCache, auto_cache, order_hint
 from lmdbio.machine.calibration import Staggering, Stored
 from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose
+from lmdbio.machine.measured import choose_tokens
 from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.machine.storage import Storage
-from lmdbio.machine.tokens import choose_tokens
+from lmdbio.planning.mode import Mode
 from lmdbio.system.frozen import dataclass
 
 #: The uses of a file, and the choices that concern each.
@@ -151,3 +159,67 @@ def print_choices(found: dict[str, Choice]) -> None:
             row = (LABELS[name], chosen(choice, name), reason.origin, reason.text)
             rows.append((USERS[use] if name == "engine" else "", *row))
     print_columns(rows)
+
+
+# --- "auto" of a Reader -------------------------------------------------------------------
+
+
+def advice(facts: FileFacts, under: Storage, choice: Choice) -> dict[str, Any]:
+    """Return what is chosen for a Reader beside engine and requests, and a hint, as JSON has it.
+
+    Args:
+        facts: facts of the file.
+        under: Storage of the file.
+        choice: choice of the reads of a Reader.
+    """
+    database = facts.meta.main_db
+    pages = database.leaf_pages + database.overflow_pages
+    return {
+        "auto_mode": _auto_mode(has_sidecar=facts.sidecar["status"] == "good"),
+        "auto_cache": _auto_cache(facts.file_bytes, is_far=not (under.disk or under.in_memory)),
+        "hint": order_hint(
+            left_records=database.entries,
+            left_bytes=pages * facts.meta.layout.page_size,
+            request_bytes=choice.request_bytes_max,
+            is_cached=False,
+        ),
+    }
+
+
+def advice_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the same for people."""
+    mode, cache = found["auto_mode"], found["auto_cache"]
+    kept = "nothing" if not cache.nodes else "on several nodes"
+    facts = [
+        ('  mode="auto"', f"{mode['mode']}: {mode['reason'].text}"),
+        ('  cache="auto"', f"{kept}: {cache.reason.text}"),
+    ]
+    if found["hint"]:
+        facts.append(('  shuffle="global"', found["hint"]))
+    return facts
+
+
+def _auto_mode(*, has_sidecar: bool) -> dict[str, Any]:
+    """Return the mode that ``mode="auto"`` picks, and why."""
+    mode = str(Mode.resolve("auto", provenance=has_sidecar))
+    if has_sidecar:
+        text = "its provenance file says where records lie"
+    else:
+        mode = f"{Mode.named('dio')}, in blocks"
+        text = "no provenance file says where records lie, so the tree is read when opened"
+    return {"mode": mode, "reason": Reason("facts", text)}
+
+
+def _auto_cache(file_bytes: int, *, is_far: bool) -> AutoCache:
+    """Return what it comes to on nodes like this machine."""
+    folder, free = os.environ.get(FOLDER_VARIABLE), 0
+    if folder:
+        with suppress(OSError):  # a Reader names it
+            free = shutil.disk_usage(folder).free // 2
+    return auto_cache(
+        file_bytes,
+        is_far=is_far,
+        available_bytes=available_bytes(),
+        beside_bytes=budget_bytes(None),
+        disk_bytes=free,
+    )

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from lmdbio import compact as compaction
 from lmdbio.cli.output import OUTPUT, PATH, bar, json_option, print_json, size
-from lmdbio.compact import CompactReport
+from lmdbio.copy import CompactReport, compact as compact_copy
 from lmdbio.system.signals import ended_by_signals
 
 
@@ -58,7 +57,7 @@ def compact(
         lmdbio compact train_lmdb train_compact --json
     """
     with ended_by_signals(), bar(f"compact {source}") as progress:
-        report = compaction.compact(
+        report = compact_copy(
             source,
             target,
             convert=not no_convert,

@@ -58,9 +58,10 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         replace(recipe, value_bytes_min=megabytes * 10**6)
         for recipe in (datasets.CIFAR, datasets.JPEG)
     )
-    plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
     with ended_by_signals():
-        made = demonstration.run(plan, wide_console(stderr=True))
+        made = demonstration.run(
+            data, out, wide_console(stderr=True), repeats=repeats, recipes=recipes
+        )
     console = wide_console(stderr=as_json)
     demonstration.show(made, console)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from lmdbio.cli.doctor_facts import collect
 from lmdbio.cli.doctor_transform import Transform, transform_facts, values_of
 from lmdbio.cli.each_file import files_of, largest, local_paths_argument
 from lmdbio.cli.ending import EXPECTED, one_line
-from lmdbio.cli.file_facts import sidecar_status
+from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.looking import db_option, json_option
 from lmdbio.cli.output import print_json, provenance_option, wide_console
 from lmdbio.doctor.facts import Facts, ProvenanceFacts
-from lmdbio.doctor.finding import Finding, Severity
-from lmdbio.doctor.judge import Diagnosis, diagnose
+from lmdbio.doctor.judge import Diagnosis, Finding, diagnose
+from lmdbio.doctor.rules import Severity
 from lmdbio.locate.glance import glancing
 from lmdbio.locate.open_database import settled
 from lmdbio.provenance import find_sidecar
@@ -87,7 +87,7 @@ def doctor(
     if len(files) > 1:
         found = of_all(found, facts, paths)
     if as_json:
-        print_json({"data": data, **told(found), "facts": facts})
+        print_json({"data": data, **asdict(found), "facts": facts})
     else:
         print_diagnosis(data, facts, found)
 
@@ -105,8 +105,7 @@ def with_others(facts: Facts, files: Sequence[Path], sidecar: Path | None) -> Fa
             damage.append(one_line(error))
             continue
         states[found["status"]] += 1
-        deep = found.get("deep_check")
-        hashed += deep.bytes if deep is not None and deep.due else 0
+        hashed += hashed_bytes(found)
     if damage:
         more = f", and {len(damage) - 1:,} more are damaged" * (len(damage) > 1)
         facts = replace(facts, data=replace(facts.data, damage=damage[0] + more))
@@ -130,15 +129,6 @@ def of_all(found: Diagnosis, facts: Facts, paths: Sequence[Path]) -> Diagnosis:
         if found.command == f"lmdbio {verb} {shlex.quote(facts.path)}":
             return replace(found, command=f"lmdbio {verb} {shlex.join(map(str, paths))}")
     return found
-
-
-def told(found: Diagnosis) -> dict[str, object]:
-    return {
-        "findings": list(found.findings),
-        "limit": found.limit,
-        "command": found.command,
-        "reason": found.reason,
-    }
 
 
 def print_diagnosis(data: str, facts: Facts, found: Diagnosis) -> None:

@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from itertools import islice
@@ -26,27 +25,23 @@ from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.ending import one_line
-from lmdbio.cli.file_facts import sidecar_status
+from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.looking import look_at
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
-    LimitFacts,
     LockFacts,
-    MemoryFacts,
-    MpiFacts,
+    MachineFacts,
     ProvenanceFacts,
     SampleFacts,
     TunedFacts,
 )
 from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
-from lmdbio.inside.patterns import describe_keys, key_forms
-from lmdbio.inside.summary import count_kinds
-from lmdbio.locate.disk_order import look_at_order
-from lmdbio.locate.glance import Glance
+from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
+from lmdbio.locate.glance import Glance, look_at_order
 from lmdbio.machine import storage
-from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max
+from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
@@ -97,9 +92,7 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
         storage=under,
         uring=uring_fact(engine),
         locks=lock_facts(Path(glance.path), glance.meta.txnid, under),
-        limits=limit_facts(),
-        memory=memory_facts(),
-        mpi=mpi_facts(),
+        machine=machine_facts(),
         provenance=provenance_facts(glance, engine, sidecar),
         tuned=tuned_facts(under),
     )
@@ -151,9 +144,7 @@ def sample_facts(glance: Glance) -> SampleFacts:
 def provenance_facts(glance: Glance, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
     place = provenance.find_sidecar(glance.path, sidecar)
     found = sidecar_status(engine, glance.meta, place)
-    deep = found.get("deep_check")
-    hashed = deep.bytes if deep is not None and deep.due else 0
-    return ProvenanceFacts(found["status"], found["reason"], hashed)
+    return ProvenanceFacts(found["status"], found["reason"], hashed_bytes(found))
 
 
 def tuned_facts(under: Storage) -> TunedFacts:
@@ -248,17 +239,43 @@ def is_alive(pid: int) -> bool:
 # --- the machine --------------------------------------------------------------------------
 
 
-def limit_facts() -> LimitFacts:
+def machine_facts() -> MachineFacts:
+    """Look at the machine, and for MPI without starting it."""
     files, hard = (_bounded(each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
-    return LimitFacts(
+    available = available_bytes()
+    text = procfs.text("/proc/meminfo") or ""
+    of_machine = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    shm_free_bytes = None
+    with contextlib.suppress(OSError):
+        status = os.statvfs(SHM)
+        shm_free_bytes = status.f_bavail * status.f_frsize
+    version = ""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version("mpi4py")
+    ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
+    count = int(ranks) if ranks.isdecimal() else 0
+    return MachineFacts(
+        available_bytes=available,
+        # The memory of the machine swings by a little between two looks.
+        is_grouped=of_machine is not None and available < 0.9 * 1024 * int(of_machine[1]),
+        budget_bytes=budget_bytes(None),
+        cached_bytes_max=cached_bytes_max(),
+        shm_free_bytes=shm_free_bytes,
+        processors=len(os.sched_getaffinity(0)),
+        machine_processors=os.cpu_count() or 1,
+        quota=processor_quota(),
         open_files=files,
         open_files_hard=hard,
         locked_bytes=_bounded(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
         address_bytes=_bounded(resource.getrlimit(resource.RLIMIT_AS)[0]),
         mappings=procfs.number("/proc/sys/vm/max_map_count"),
-        processors=len(os.sched_getaffinity(0)),
-        machine_processors=os.cpu_count() or 1,
-        quota=processor_quota(),
+        mpi4py=version,
+        launcher=launcher,
+        # A launcher within a launched process might wait for its own.
+        library=launcher_library(launcher) if launcher and not count else "",
+        ranks=count,
     )
 
 
@@ -267,52 +284,13 @@ def _bounded(limit: int) -> int | None:
 
 
 def processor_quota(root: str = "") -> float | None:
-    """Return how many processors' time the control groups of this process allow."""
+    """Return how many processors' time the control groups of this process allow (version 2)."""
     found: list[float] = []
-    for folder in control_groups(root):
+    for folder, *_ in control_groups(root):
         fields = (procfs.text(f"{folder}/cpu.max") or "").split()
         if len(fields) == 2 and all(field.isdecimal() for field in fields) and int(fields[1]):
             found.append(int(fields[0]) / int(fields[1]))
     return min(found, default=None)
-
-
-def control_groups(root: str) -> Iterator[str]:
-    """Yield the folders of this process's control group and of those above it (version 2)."""
-    for line in (procfs.text(f"{root}/proc/self/cgroup") or "").splitlines():
-        if line.startswith("0::"):
-            group = line[3:].strip("/")
-            while group:
-                yield f"{root}/sys/fs/cgroup/{group}"
-                group = group.rpartition("/")[0]
-            yield f"{root}/sys/fs/cgroup"
-
-
-def memory_facts() -> MemoryFacts:
-    available = available_bytes()
-    text = procfs.text("/proc/meminfo") or ""
-    of_machine = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    # The memory of the machine swings by a little between two looks.
-    is_grouped = of_machine is not None and available < 0.9 * 1024 * int(of_machine[1])
-    shm = free = None
-    with contextlib.suppress(OSError):
-        status = os.statvfs(SHM)
-        shm, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-    return MemoryFacts(available, is_grouped, budget_bytes(None), cached_bytes_max(), shm, free)
-
-
-def mpi_facts() -> MpiFacts:
-    """Look for MPI without starting it."""
-    try:
-        version = metadata.version("mpi4py")
-    except metadata.PackageNotFoundError:
-        version = ""
-    ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
-    count = int(ranks) if ranks.isdecimal() else 0
-    # A launcher within a launched process might wait for its own.
-    library = launcher_library(launcher) if launcher and not count else ""
-    return MpiFacts(version, launcher, library, count)
 
 
 def launcher_library(launcher: str) -> str:

@@ -32,9 +32,9 @@ REPORT_EVERY = 64
 @click.argument("target", type=OUTPUT, required=False, metavar="DIR")
 @click.option("--tar", "archive", type=OUTPUT, metavar="FILE", help="Write a tar archive instead.")
 @click.option(
-    "--match", "pattern", metavar="GLOB", help="Take keys that match, as ls prints them."
+    "--match", "pattern", metavar="GLOB", help="Export keys that match, as ls prints them."
 )
-@click.option("--limit", type=click.IntRange(1, RECORDS_MAX), help="Take so many records at most.")
+@click.option("--limit", type=click.IntRange(1, RECORDS_MAX), help="Most records to export.")
 @click.option("--force", "-f", is_flag=True, help="Replace files that are there.")
 @db_option
 @json_option

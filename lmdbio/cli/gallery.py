@@ -17,8 +17,7 @@ from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
 from lmdbio.inside.cards import CardMaker
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.page import Card, Gallery, gallery_page
-from lmdbio.inside.patterns import key_forms
-from lmdbio.inside.summary import count_kinds, size_text
+from lmdbio.inside.summary import count_kinds, key_forms
 from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.locate.touched import touching
@@ -39,7 +38,7 @@ PLAIN_BYTES = 24 << 20
 )  # fmt: skip
 @click.option(
     "--limit", type=click.IntRange(1, 5000), default=LIMIT, show_default=True,
-    help="Show so many records at most.",
+    help="Most records to show.",
 )  # fmt: skip
 @click.option("--first", is_flag=True, help="Show the first records, not some of all.")
 @click.option(
@@ -47,7 +46,7 @@ PLAIN_BYTES = 24 << 20
 )
 @click.option(
     "--side", type=click.IntRange(32, 1024), default=SIDE, show_default=True,
-    help="Pictures have so many pixels a side at most.",
+    help="Longest side of a picture, in pixels.",
 )  # fmt: skip
 @db_option
 @json_option
@@ -196,11 +195,11 @@ def told(
     """Return all that the page tells."""
     sizes = [one.seen.length for one in looked]
     count, total = len(looked), shown.records
-    facts = [("records", f"{total:,}"), ("in all", size_text(shown.used_bytes))]
+    facts = [("records", f"{total:,}"), ("in all", size(shown.used_bytes))]
     if len(shown.files) > 1:
         facts.insert(0, ("files", f"{len(shown.files):,}"))
     if sizes:
-        facts.append(("a value, on average", size_text(sum(sizes) / len(sizes))))
+        facts.append(("a value, on average", size(sum(sizes) / len(sizes))))
     facts.append(("written by LMDB", " and ".join(shown.versions)))
     if count >= total:
         how = f"all {total:,} records"

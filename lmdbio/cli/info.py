@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,9 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
-from lmdbio._core import Meta
-from lmdbio.cli.advice import advice, advice_facts
 from lmdbio.cli.choices import (
+    advice,
+    advice_facts,
     calibration_status,
     choices,
     print_choices,
@@ -21,27 +25,32 @@ from lmdbio.cli.choices import (
     tuned_text,
     turn_choices,
 )
-from lmdbio.cli.each_file import files_of, paths_argument
-from lmdbio.cli.file_facts import cut_reason, judging, list_databases, sidecar_status
-from lmdbio.cli.info_set import library_facts, library_line, tell_set
-from lmdbio.cli.layout import layout_text
+from lmdbio.cli.each_file import Name, files_of, paths_argument
+from lmdbio.cli.ending import EXPECTED, one_line
+from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
 from lmdbio.cli.output import (
     PATH,
+    bar,
     json_option,
+    plural,
     print_facts,
     print_json,
     provenance_option,
     size,
     titled,
 )
-from lmdbio.doctor.data_rules import OUT_OF_ORDER, order_text
+from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
-from lmdbio.locate.disk_order import DiskOrder, look_at_order
-from lmdbio.locate.glance import Glance
+from lmdbio.inside.keytext import show_key
+from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
+from lmdbio.locate.open_files import open_database
+from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
+from lmdbio.machine.storage import Storage
+from lmdbio.provenance import in_words
+from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import shown
-from lmdbio.remote.data import open_data
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
@@ -53,6 +62,12 @@ DB_FLAGS = {
     0x20: "integerdup",
     0x40: "reversedup",
 }
+#: Leaves of a main database, of one of several files, that are read for names of databases.
+LEAVES_MAX = 8
+#: Files that are named one by one.
+NAMED_MAX = 10
+
+Lines = list[tuple[str, str]]
 
 
 @click.command()
@@ -86,53 +101,97 @@ def info(
         lmdbio info shards/ --json | jq '.files[] | select(.sidecar.status != "good")'
     """
     files = files_of(paths)
-    if len(files) > 1:
-        tell_set(files, sidecar, folder, as_json)
-        return
-    data = provenance.find_data(files[0])
-    found = settled(str(data), partial(_look, data, sidecar))
+    if len(files) > 1 and sidecar is not None and not Path(sidecar).is_dir():
+        raise click.UsageError("--provenance must be a folder when there are several files")
+    found = _look_at_all(files, sidecar) if len(files) > 1 else _look(files[0], sidecar)
     if folder is not None:
+        data = [os.fspath(provenance.find_data(file)) for file in files]
         from lmdbio.cli.cache import cache_status
 
-        found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
+        found["cache"] = {"folder": folder, "files": cache_status(folder, data)}
+    found["lmdb"] = {"py_lmdb": lmdb.__version__, "lmdb": ".".join(map(str, lmdb.version()))}
     if as_json:
         print_json(found)
     else:
         print_info(found)
+    if found.get("failed"):
+        sys.exit(1)
 
 
-def _look(data: Path | str, sidecar: Path | str | None) -> dict[str, Any]:
+def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return all facts of one file."""
-    with open_data(data) as engine, judging(engine) as meta:
-        found: dict[str, Any] = {
-            "data": shown(data),
-            "file_bytes": engine.size(),
-            "cut": cut_reason(engine, meta),
-            "meta": meta,
-            "databases": list_databases(engine, meta),
-            "sidecar": sidecar_status(engine, meta, provenance.find_sidecar(data, sidecar)),
-            "storage": (under := storage.look(engine, thorough=True)),
-            "tuned": (tuned := calibration_status(under)),
-            "choices": choices(under, tuned),
-            "turns": turn_choices(tuned_jobs(tuned)),
-            "lmdb": library_facts(),
-        }
-        found["order"] = _order(engine, meta, found["databases"])
-        has_sidecar = found["sidecar"]["status"] == "good"
-        choice = found["choices"]["stream"]
-        return found | advice(meta, engine.size(), under, has_sidecar=has_sidecar, choice=choice)
+    data = provenance.find_data(file)
+
+    def look() -> dict[str, Any]:
+        with opened_file(data, sidecar) as (engine, facts):
+            found: dict[str, Any] = {
+                name: getattr(facts, name) for name in FileFacts.__match_args__
+            }
+            found |= _reading(storage.look(engine, thorough=True))
+            found["order"] = _order(engine, facts)
+            return found | advice(facts, found["storage"], found["choices"]["stream"])
+
+    return settled(str(data), look)
 
 
-def _order(engine: _core.Engine, meta: Meta, databases: list[dict[str, Any]]) -> DiskOrder | None:
+def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
+    """Return the facts of each file, and of all as one data set."""
+    each: list[FileFacts | dict[str, str]] = []
+    sound: list[str] = []
+    with (
+        bar(f"info of {len(files):,} files") as progress,
+        touching([os.fspath(file) for file in files]) as looked,
+    ):
+        for number, file in enumerate(files):
+            try:
+                each.append(settled(os.fspath(file), partial(_facts, file, sidecar)))
+                sound.append(os.fspath(file))
+            except EXPECTED as error:
+                each.append({"data": shown(file), "error": one_line(error)})
+            looked()
+            progress(number + 1, len(files), "files")
+    good = [one for one in each if isinstance(one, FileFacts)]
+    found: dict[str, Any] = {
+        "data": in_words([shown(file) for file in files]),
+        "files": each,
+        "failed": len(each) - len(good),
+        "records": sum(one.records for one in good),
+        "file_bytes": sum(one.file_bytes for one in good),
+    }
+    if good:
+        with open_database(sound) as joined:
+            found |= _reading(storage.look(joined.pages, thorough=True))
+    return found
+
+
+def _facts(file: Name, sidecar: Name | None) -> FileFacts:
+    """Return the facts of one of several files."""
+    with opened_file(provenance.find_data(file), sidecar, LEAVES_MAX) as (_, facts):
+        return facts
+
+
+def _reading(under: Storage) -> dict[str, Any]:
+    """Return what is under a data set, and how it would be read for that reason."""
+    tuned = calibration_status(under)
+    return {
+        "storage": under,
+        "tuned": tuned,
+        "choices": choices(under, tuned),
+        "turns": turn_choices(tuned_jobs(tuned)),
+    }
+
+
+def _order(engine: _core.Engine, facts: FileFacts) -> DiskOrder | None:
     """Return how far key order is that of the disk; None: unknown, or of named databases."""
-    if databases[0].get("holds_databases_alone") or not meta.main_db.entries:
+    meta = facts.meta
+    if facts.databases[0].get("holds_databases_alone") or not meta.main_db.entries:
         return None
     with contextlib.suppress(OSError, Error):  # other lines tell of damage
         return look_at_order(Glance(engine, meta, meta.main_db, None))
     return None
 
 
-def _order_line(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _order_line(found: dict[str, Any]) -> Lines:
     order: DiskOrder | None = found["order"]
     if order is None or order.ascending is None:
         return []
@@ -142,7 +201,7 @@ def _order_line(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  on disk", f"records lie {text}")]
 
 
-def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _history_lines(history: dict[str, Any] | None) -> Lines:
     if history is None:
         return []
     each = history["record_bytes"]
@@ -163,15 +222,40 @@ def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
+# --- in words -----------------------------------------------------------------------------
+
+
 def print_info(found: dict[str, Any]) -> None:
-    meta: Meta = found["meta"]
-    sidecar = found["sidecar"]
-    facts = [
-        (f"{found['data']}", ""),
-        (
-            "  format",
-            f"LMDB data version {meta.layout.version}, pages of {meta.layout.page_size} bytes",
-        ),
+    """Print the facts of one file, or of several as one data set."""
+    lines = _of_several(found) if "files" in found else _of_one(found)
+    if "storage" in found:
+        lines += storage_facts(found["storage"])
+    if "cache" in found:
+        from lmdbio.cli.cache import cache_facts
+
+        lines += cache_facts(found["cache"]["folder"], found["cache"]["files"])
+    if "storage" in found:
+        lines.append(("  tuned", tuned_text(found["tuned"])))
+        lines += [("  turns", f"{choice}") for choice in found["turns"]]
+    if "auto_mode" in found:
+        lines += advice_facts(found)
+    library = found["lmdb"]
+    lines.append(("  library", f"py-lmdb {library['py_lmdb']}, LMDB {library['lmdb']}"))
+    print_facts(lines)
+    if "storage" in found:
+        click.echo()
+        print_choices(found["choices"])
+
+
+def _of_one(found: dict[str, Any]) -> Lines:
+    """Return the lines about a file itself."""
+    meta: _core.Meta = found["meta"]
+    layout = meta.layout
+    lines = [(f"{found['data']}", "")]
+    if found["cut"] is not None:
+        lines.append(("  damage", found["cut"]))
+    lines += [
+        ("  format", f"LMDB data version {layout.version}, pages of {layout.page_size} bytes"),
         (
             "  file",
             f"{size(found['file_bytes'])}, last page {meta.last_pgno:,}, "
@@ -179,43 +263,99 @@ def print_info(found: dict[str, Any]) -> None:
         ),
         ("  transaction", f"{meta.txnid:,}"),
     ]
-    if found["cut"] is not None:
-        facts.insert(1, ("  damage", found["cut"]))
     for db in found["databases"]:
         pages = ", ".join(f"{db[f'{kind}_pages']:,} {kind}" for kind in PAGE_KINDS)
         flags = "".join(f", {name}" for bit, name in DB_FLAGS.items() if db["flags"] & bit)
-        facts.append(
-            (
-                f"  {titled(db['name'])}",
-                f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}",
-            )
-        )
+        text = f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}"
+        lines.append((f"  {titled(db['name'])}", text))
         if db["entries"]:
-            facts.append(("  layout", layout_text(db)))
-    facts += _order_line(found)
-    facts.append(("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"))
-    facts.append(("", str(sidecar["path"])))
+            lines.append(("  layout", layout_text(db)))
+    return lines + _order_line(found) + _sidecar_lines(found["sidecar"])
+
+
+def _sidecar_lines(sidecar: dict[str, Any]) -> Lines:
+    """Return the lines about the provenance file."""
+    lines = [
+        ("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"),
+        ("", str(sidecar["path"])),
+    ]
     if "databases" in sidecar:
         records = sum(db["records"] for db in sidecar["databases"])
         runs = sum(db["runs"] for db in sidecar["databases"])
-        facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
+        lines.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
     for db in sidecar.get("databases", ()):
         if db["keys"] is not None:
-            facts.append(("  keys", db["keys"]))
-        facts += _history_lines(db["history"])
+            lines.append(("  keys", db["keys"]))
+        lines += _history_lines(db["history"])
     if "deep_check" in sidecar:
         deep = sidecar["deep_check"]
         when = "runs at the next open: reads" if deep.due else "not due; it would read"
-        facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
-    facts += storage_facts(found["storage"])
-    if "cache" in found:
-        from lmdbio.cli.cache import cache_facts
+        lines.append(("  deep check", f"{when} {size(deep.bytes)}"))
+    return lines
 
-        facts += cache_facts(found["cache"]["folder"], found["cache"]["files"])
-    facts.append(("  tuned", tuned_text(found["tuned"])))
-    facts += [("  turns", f"{choice}") for choice in found["turns"]]
-    facts += advice_facts(found)
-    facts.append(library_line(found["lmdb"]))
-    print_facts(facts)
-    click.echo()
-    print_choices(found["choices"])
+
+def _of_several(found: dict[str, Any]) -> Lines:
+    """Return the lines about several files."""
+    good = [one for one in found["files"] if isinstance(one, FileFacts)]
+    bad = [one["error"] for one in found["files"] if not isinstance(one, FileFacts)]
+    return [
+        (f"{found['data']}", ""),
+        ("  files", f"{plural(len(found['files']), 'file')}, read as one data set"),
+        *_named("  damage", bad),
+        *_named("  damage", [one.cut for one in good if one.cut is not None]),
+        *(_sums(found, good) if good else ()),
+    ]
+
+
+def _sums(found: dict[str, Any], good: list[FileFacts]) -> Lines:
+    """Return the lines about all files that can be read."""
+    small, large = (pick(good, key=lambda one: one.file_bytes) for pick in (min, max))
+    facts = [("  records", f"{found['records']:,}"), ("  bytes", size(found["file_bytes"]))]
+    for label, one in (("  smallest", small), ("  largest", large)):
+        shown = f"{size(one.file_bytes)}, {one.records:,} records: {one.data}"
+        facts.append((label, shown))
+    facts += _counted("  format", [f"LMDB data version {one.meta.layout.version}" for one in good])
+    facts += _counted("  pages", [f"{one.meta.layout.page_size:,} bytes" for one in good])
+    facts += _counted("  databases", [db for one in good for db in _names(one)])
+    facts += _counted("  layout", [_layout(one) for one in good])
+    devices = {one.device for one in good}
+    if len(devices) > 1:
+        facts.append(("  file systems", f"{len(devices)}; the choices are for that of the first"))
+    facts += _counted("  provenance files", [one.sidecar["status"] for one in good])
+    odd = [one.sidecar for one in good if one.sidecar["status"] not in ("good", "absent")]
+    facts += _named("", [f"{one['path']}: {one['status']}: {one['reason']}" for one in odd])
+    if any(one.sidecar["status"] != "good" for one in good):
+        facts.append(("", "lmdbio convert makes those that are not good"))
+    return facts
+
+
+def _names(one: FileFacts) -> list[str]:
+    return [show_key(db["name"]) for db in one.databases if db["name"] is not None]
+
+
+def _layout(one: FileFacts) -> str:
+    main = one.databases[0]
+    if main["layout"] is None:
+        odd = ", ".join(map(show_key, main["odd_keys"]))
+        text = "none that is known" if main["entries"] else "none: no records"
+        return f"{text}, perhaps no samples: {odd}" if odd else text
+    layout = main["layout"]
+    how = "refused" if layout["refused"] is not None else f"read by {layout['argument']}"
+    return f"{layout['name']}, {how}"
+
+
+def _counted(label: str, values: list[str]) -> Lines:
+    """Return a line that counts equal values; none of no values."""
+    counts = Counter(values).most_common()
+    if len(counts) == 1:
+        return [(label, counts[0][0])]
+    more = [f"{len(counts) - NAMED_MAX:,} others"] * (len(counts) > NAMED_MAX)
+    told = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
+    return [(label, "; ".join(told + more))] if counts else []
+
+
+def _named(label: str, texts: list[str]) -> Lines:
+    """Return a line for each text, of which there are few."""
+    found = [(label if not number else "", text) for number, text in enumerate(texts[:NAMED_MAX])]
+    more = len(texts) - NAMED_MAX
+    return [*found, ("", f"and {more:,} more")] if more > 0 else found

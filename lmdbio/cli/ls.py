@@ -40,7 +40,7 @@ lines_option = click.option(
 @click.argument("prefix", required=False)
 @click.option(
     "--limit", type=click.IntRange(0, RECORDS_MAX), default=LIMIT, show_default=True,
-    help="List so many records at most; 0: all.",
+    help="Most records to list; 0: all.",
 )  # fmt: skip
 @click.option("--keys-only", is_flag=True, help="Print keys alone, one a line.")
 @db_option
@@ -55,20 +55,20 @@ def ls(
 ) -> None:
     """List records of PATH in the order of their keys: key, bytes, type.
 
-    With PREFIX, those whose keys begin so. Of a folder or a quoted pattern of files, those of one
-    file after the other. The type is guessed from the first bytes of a value;
-    nothing in it is run. However large the file is, only the pages of what is listed are read.
+    With PREFIX, only keys that begin with it. A folder or a quoted pattern of files is listed file
+    by file. The type is guessed from the first bytes of a value; nothing in it is run. However
+    large the file is, ls reads only the pages of the records that it lists.
 
-    A key is printed as get, cat and ls take it: text as it is, with \\n, \\t and \\xNN for what
+    A key is printed as get, cat and ls accept it: text as it is, with \\n, \\t and \\xNN for what
     cannot be printed and \\\\ for a backslash; bytes that are no text as 0x and hexadecimal
     digits.
 
     \b
     Examples:
         lmdbio ls train_lmdb                     the first 20 records
-        lmdbio ls train_lmdb image-0000001       those whose keys begin with image-0000001
+        lmdbio ls train_lmdb image-0000001       only keys that begin with image-0000001
         lmdbio ls train_lmdb --limit 0 --keys-only > keys.txt
-        lmdbio ls scenes.mdb --db depth          those of a named database
+        lmdbio ls scenes.mdb --db depth          the records of a named database
         lmdbio ls train_lmdb --limit 0 --json | jq -r 'select(.type != "JPEG") | .key'
     """
     files, left, found = data_files(path), limit or None, 0
@@ -189,11 +189,11 @@ def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> N
 @click.argument("path", type=DATA)
 @click.option(
     "-n", "count", type=click.IntRange(1, RECORDS_MAX), default=HEAD, show_default=True,
-    help="Show so many records.",
+    help="Number of records to show.",
 )  # fmt: skip
 @click.option(
     "--lines", type=click.IntRange(1, 200), default=6, show_default=True,
-    help="Show so many lines of each value at most.",
+    help="Most lines of each value to show.",
 )  # fmt: skip
 @db_option
 @lines_option

@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -18,12 +18,15 @@ import click
 
 from lmdbio.inside.keytext import parse_key, show_key
 from lmdbio.remote import is_url, redacted
+from lmdbio.system.amounts import count_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
     from lmdbio.provenance import freshness
+
+plural, size = count_text, size_text
 
 #: Of records that an option names or counts: more than a file can have.
 RECORDS_MAX = 1 << 48
@@ -152,18 +155,6 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
             begun = " " * indent
 
 
-def size(count: float) -> str:
-    """Bytes in a unit that reads well, exact below 1 KiB."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
-            return f"{count / scale:,.1f} {unit}"
-    return f"{count:,.0f} bytes"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def reading(read_bytes: int, requests: int) -> str:
     return f"{size(read_bytes)} in {plural(requests, 'request')}"
 
@@ -201,6 +192,25 @@ def wide_console(*, stderr: bool = False, width: int = WIDTH) -> Console:
     if stream is None:  # closed before we began
         return console
     return Console(file=cast(TextIO, Trimmed(stream)), width=width)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    stderr: bool = False,
+    width: int = WIDTH,
+) -> None:
+    """Print a table: the first columns read from the left, all others are numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    wide_console(stderr=stderr, width=width).print(table, highlight=False)
 
 
 @contextmanager

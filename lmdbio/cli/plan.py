@@ -10,7 +10,6 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.each_file import paths_argument
@@ -20,15 +19,15 @@ from lmdbio.cli.output import (
     json_option,
     plural,
     print_json,
+    print_table,
     provenance_option,
     size,
-    wide_console,
 )
 from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
 from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
-from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.refusals import extents_end, refuse_end
 from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
@@ -92,12 +91,12 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "--start",
     type=click.IntRange(0, RECORDS_MAX),
     default=0,
-    help="The first record that is read.  [default: 0]",
+    help="First record to read.  [default: 0]",
 )
 @click.option(
     "--count",
     type=click.IntRange(1, RECORDS_MAX),
-    help=f"How many records are read.  [default: {RECORDS}]",
+    help=f"Number of records to read.  [default: {RECORDS}]",
 )
 @click.option(
     "--indices", type=Indices(), metavar="I,J,A-B", help="Read these records instead of a range."
@@ -105,52 +104,52 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @click.option(
     "--batch-size",
     type=click.IntRange(1, BATCH_MAX),
-    help="Show the reads of a Reader with global batches of so many records.",
+    help="Show the reads of a Reader with this number of records per global batch.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(1, RANKS_MAX),
     default=1,
-    help="How many ranks share each batch (with --batch-size).",
+    help="Number of ranks that share each batch (with --batch-size).",
 )
 @click.option(
     "--iteration",
     type=click.IntRange(0, RECORDS_MAX),
     default=0,
-    help="The iteration that is shown (with --batch-size).",
+    help="Iteration to show (with --batch-size).",
 )
 @click.option(
     "--shuffle", type=ShuffleName(), metavar="ORDER",
-    help="What would an epoch in this order take: global, groups:SIZE, windows:CHUNKxCOUNT or "
+    help="Show the cost of an epoch in this order: global, groups:SIZE, windows:CHUNKxCOUNT or "
     "runs:LENGTH, in records; group or window with sizes that suit the file (with --batch-size).",
 )  # fmt: skip
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
-    help="What would a job read whose roots hold a part: memory=8G, disk=FOLDER, disk_bytes=100G, "
-    "placement=home|mixed|first|frequency, warm=demand|preload|window; or "
+    help="Show the reads of a job whose roots cache a part: memory=8G, disk=FOLDER, "
+    "disk_bytes=100G, placement=home|mixed|first|frequency, warm=demand|preload|window; or "
     "auto, as on nodes like this machine (with --batch-size, --shuffle).",
 )  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(1, RANKS_MAX), default=1, show_default=True,
-    help="How many nodes the ranks are on, each with one root (with --cache).",
+    help="Number of nodes, each with one root (with --cache).",
 )  # fmt: skip
 @click.option(
     "--assignment", type=click.Choice(("strided", "local")), default="strided", show_default=True,
-    help="Which part of each batch a rank takes: its positions, or what its root keeps (with "
+    help="Part of each batch that a rank takes: its positions, or what its root caches (with "
     "--cache).",
 )  # fmt: skip
 @click.option(
     "--epochs", type=click.IntRange(1, EPOCHS_MAX),
-    help=f"How many epochs are looked at (with --cache).  [default: {EPOCHS}]",
+    help=f"Number of epochs to show (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
 @click.option("--db", "name", type=database_name, metavar="NAME", help="Read this named database.")
 @click.option(
     "--gap-bytes", type=click.IntRange(0, BYTES_LARGEST),
-    help="How many unneeded bytes may be read to save a request.  [default: see lmdbio info]",
+    help="Number of unneeded bytes worth reading to save a request.  [default: see lmdbio info]",
 )  # fmt: skip
 @click.option(
     "--request-bytes", type=click.IntRange(1, BYTES_LARGEST), callback=whole_pages,
-    help=f"How large a read may be, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
+    help=f"Largest read, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
     "--batch-size as a Reader does; see lmdbio info]",
 )  # fmt: skip
 @click.option(
@@ -388,13 +387,11 @@ def print_plan(
         f"waste {size(totals.waste_bytes)}"
     )
     rows = list_reads(extents, reads)
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("read", "offset", "length", "records", "waste"):
-        table.add_column(column, justify="right")
     shown = rows if everything else rows[:ROWS_MAX]
-    for number, row in enumerate(shown):
-        table.add_row(str(number), *(f"{row[key]:,}" for key in row))
     if rows:
-        wide_console(width=80).print(table, highlight=False)
+        cells = (
+            (str(number), *(f"{n:,}" for n in row.values())) for number, row in enumerate(shown)
+        )
+        print_table(("read", *rows[0]), cells, left=0, width=80)
     if len(shown) < len(rows):
         click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from lmdbio import pull as pulling
 from lmdbio.cli.output import OUTPUT, bar, json_option, print_facts, print_json, size
+from lmdbio.copy import pulling
 from lmdbio.system.signals import ended_by_signals
 
 

@@ -10,15 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.table import Table
 
 from lmdbio.cli.ending import SHOW_WARNING, ClosedOutput
-from lmdbio.cli.output import plain, plural, size, wide_console
+from lmdbio.cli.output import plain, plural, print_table, size
 from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState
 from lmdbio.program.launch import NoProgramError, run_program
-from lmdbio.program.report import FileReport, Report, Way, advise
-from lmdbio.program.watch import watch
+from lmdbio.program.watch import FileReport, Report, Way, advise, watch
 
 COLUMNS = ("read by", "opened", "records", "bytes", "requests", "MiB/s while open", "waited s")
 
@@ -94,7 +92,7 @@ def print_report(report: Report) -> None:
     click.echo(heading(report), err=True)
     for file in report.files:
         click.echo(f"\n{file.file}: {page_cache(file)}", err=True)
-        wide_console(stderr=True).print(table_of(file), highlight=False)
+        print_table(COLUMNS, map(row, file.ways), stderr=True)
         for text in advise(file):
             click.echo(f"* {text}", err=True)
 
@@ -133,15 +131,6 @@ def share(state: FileState | None) -> str:
     if state is None or state.cached_bytes is None:
         return "unknown"
     return f"{100 * state.cached_bytes / max(1, state.bytes):.0f} %"
-
-
-def table_of(file: FileReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == COLUMNS[0] else "right")
-    for way in file.ways:
-        table.add_row(*row(way))
-    return table
 
 
 def row(way: Way) -> tuple[str, ...]:

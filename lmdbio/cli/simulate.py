@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,19 @@ from lmdbio.cli.simulate_output import (
     tell,
 )
 from lmdbio.cli.simulate_reader import (
+    BATCH,
+    EPOCHS,
     ReaderWords,
     epochs_table,
     reader_options,
     simulate_readers,
 )
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
 from lmdbio.planning.forecast import RANKS_MAX
 from lmdbio.simulate import SOURCES
+
+#: Placement and warm of a cache that does not say them.
+USUAL = (PLACEMENTS[0], WARM[0])
 
 
 def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
@@ -109,10 +114,10 @@ def _reads(one: model.Outcome, source: str) -> int:
 )
 @click.option(
     "--semantics",
-    type=click.Choice(list(model.SEMANTICS)),
+    type=click.Choice(("authors", "physical")),
     help="authors: the thesis as its printed figures need it (of scenarios by default); "
-    "physical: nothing that nodes and threads share gives more than it has (of your own clusters "
-    "and data sets by default).",
+    "physical: as Readers run, where nothing that nodes share gives more than it has (of your own "
+    "clusters and data sets by default).",
 )
 @click.option(
     "--set",
@@ -167,8 +172,8 @@ def simulate(
         lmdbio simulate --mode all --set ranks=36,1152,9216 --html modes.html
         lmdbio simulate train_lmdb --mode prov,coal,stag --nodes 16 --ranks 256
 
-    PATH is a data set: records have their sizes there, and the file system the rates that lmdbio
-    tune measured. With --epochs a Reader's job is simulated, and its records come from where
+    PATH is a data set: records lie as they do there, and the file system has the rates that lmdbio
+    tune measured. With --epochs one Reader's job is simulated. Records come from where
     reader.sources() would say. CLUSTER.toml has the keys of --set, with tiers as tables:
 
     \b
@@ -184,47 +189,75 @@ def simulate(
     Sizes are in M (1 G is 1,024 M), rates in M a second; other values are of the thesis' cluster.
     """
     asked = ReaderWords(**of_reader)
-    refuse_contradictions(context, sources, of_modes=modes is not None, of_reader=asked.are_given)
+    refuse_contradictions(context, sources, of_modes=modes is not None)
     refuse_targets(page_file, target)
-    job = sources, cache, nodes, ranks
     if modes is not None:
         simulate_modes(sources, workload, store, nodes, ranks, modes, settings, target, page_file)
-    elif asked.are_given:
-        given = policies if is_given(context, "policies") else None
-        made = simulate_readers(model.SCENARIOS[scenario], asked, *job, given, settings)
-        tell_all(*made, settings, target, page_file)
-    else:
-        made = simulate_policies(scenario, *job, policies, semantics, settings)
-        tell_all(*made, settings, target, page_file)
+        return
+    compared = policies if is_given(context, "policies") or not asked.are_given else None
+    made = simulate_jobs(
+        scenario, asked, sources, cache, nodes, ranks, compared, semantics, settings
+    )
+    tell_all(*made, settings, target, page_file, by_epoch=asked.are_given)
 
 
-def simulate_policies(
+def simulate_jobs(
     scenario: int,
-    sources: tuple[Path, ...],
+    asked: ReaderWords,
+    sources: Sequence[Path],
     cache: Cache | None,
     nodes: int | None,
     ranks: int | None,
-    policies: list[model.Policy],
+    policies: Sequence[model.Policy] | None,
     semantics: str | None,
     settings: Settings,
 ) -> tuple[list[Run[model.Outcome]], list[str], str]:
-    """Return what policies come to, where the rates come from, and a title.
+    """Return what each combination of settings comes to, where rates come from, and a title.
 
     Args:
-        scenario: the number of that to begin with.
+        scenario: number of the scenario to begin with.
+        asked: words of a Reader's job.
         sources, cache, nodes, ranks: arguments of ``scenario_of``.
-        policies, semantics: policies that are simulated, and the name of their semantics.
+        policies: policies to compare; None: the Reader's words count.
+        semantics: "authors", the thesis' model, or "physical", as Readers run; None: what suits.
         settings: values that are changed.
     """
-    chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
-    names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
-    semantics = semantics or ("physical" if sources else "authors")
-    cases = combinations(settings)
+    if semantics == "authors" and asked.are_given:
+        raise click.UsageError("--semantics authors is the thesis' model: a Reader's job has none")
+    if policies is not None and cache is not None and (cache.placement, cache.warm) != USUAL:
+        raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
+    base = model.SCENARIOS[scenario]
+    if asked.are_given:
+        base = replace(base, training=model.Training(EPOCHS, BATCH))
+    chosen, words = scenario_of(base, sources, cache, nodes, ranks)
+    epochs, batch = chosen.training.epochs, chosen.training.batch
+    training = model.Training(asked.epochs or epochs, asked.batch_size or batch)
+    chosen = replace(chosen, training=training)
+    title = ", ".join(path.name for path in sources) or f"scenario {scenario} of the HDMLP thesis"
+    of_thesis = semantics is None and not sources and not asked.are_given
+    if policies is not None and (of_thesis or semantics == "authors"):
+        return simulate_policies(chosen, policies, settings), words, f"{title}, semantics authors"
+    runs, job = simulate_readers(chosen, asked, cache, ranks, policies, settings)
+    return runs, words, f"{title}: {job}"
+
+
+def simulate_policies(
+    chosen: model.Scenario, policies: Sequence[model.Policy], settings: Settings
+) -> list[Run[model.Outcome]]:
+    """Return what policies come to by the thesis' model, with each combination of settings."""
+    cases, runs = combinations(settings), list[Run[model.Outcome]]()
     jobs = [changed_by(chosen, case) for case in cases]
     for job in jobs:
         job.check()
-    runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
-    return runs, words, f"{', '.join(names)}, semantics {semantics}"
+    with bar("simulate") as advance:
+        for case, job in zip(cases, jobs, strict=True):
+            found: list[model.Outcome] = []
+            for one in model.run(job, policies):
+                found.append(one)
+                done = len(runs) * len(policies) + len(found)
+                advance(done, len(cases) * len(policies), "policies")
+            runs.append(Run(case, found))
+    return runs
 
 
 def tell_all(
@@ -234,8 +267,10 @@ def tell_all(
     settings: Settings,
     target: str | None,
     page_file: str | None,
+    *,
+    by_epoch: bool,
 ) -> None:
-    """Tell what was found: of one Reader's job its epochs.
+    """Tell what was found.
 
     Args:
         runs: runs that were simulated.
@@ -243,13 +278,15 @@ def tell_all(
         title: title of tables and page.
         settings: values that were changed.
         target, page_file: files to be written.
+        by_epoch: whether the epochs of a Reader's job are told, where it is the only one.
     """
     changed = {key for key, _ in settings}
     for line in words:
         if not (line.startswith("file system") and "file_system.rate" in changed):
             click.echo(line, err=True)
-    has_epochs = len(runs[0].found) == 1 and runs[0].found[0].epochs is not None
-    drawn = epochs_table if has_epochs else table_of
+    found = runs[0].found
+    by_epoch = by_epoch and len(found) == 1 and found[0].epochs is not None
+    drawn = epochs_table if by_epoch else table_of
     tell(runs, target, title, table_of=drawn, reasons_of=reasons_of, as_json=as_json)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
@@ -269,11 +306,9 @@ def is_given(context: click.Context, name: str) -> bool:
 
 
 def refuse_contradictions(
-    context: click.Context, sources: Sequence[Path], *, of_modes: bool, of_reader: bool
+    context: click.Context, sources: Sequence[Path], *, of_modes: bool
 ) -> None:
     """Refuse options that the other kind of simulation has, and a second data set."""
-    if of_reader and is_given(context, "semantics"):
-        raise click.UsageError("--semantics is of the thesis' model: a Reader's job has none")
     data = [path for path in sources if not is_cluster(path)]
     if len(data) > 1:
         raise click.UsageError(f"{data[0]} and {data[1]} are two data sets: take one")
@@ -287,25 +322,6 @@ def refuse_contradictions(
                 if of_modes
                 else f"{option} is of modes: it needs --mode"
             )
-
-
-def run_all(
-    cases: list[dict[str, str]],
-    jobs: list[model.Scenario],
-    policies: list[model.Policy],
-    semantics: model.Semantics,
-) -> list[Run[model.Outcome]]:
-    """Return the outcomes of each case, beside the values that it has changed."""
-    runs: list[Run[model.Outcome]] = []
-    with bar("simulate") as advance:
-        for case, job in zip(cases, jobs, strict=True):
-            found: list[model.Outcome] = []
-            for one in model.run(job, policies, semantics, advance):
-                found.append(one)
-                done = len(runs) * len(policies) + len(found)
-                advance(done, len(cases) * len(policies), "policies")
-            runs.append(Run(case, found))
-    return runs
 
 
 def reasons_of(found: Sequence[model.Outcome]) -> dict[str, str | None]:

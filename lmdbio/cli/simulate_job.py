@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from lmdbio import simulate as model
 from lmdbio.cli.plan import open_source
-from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
+from lmdbio.planning.cache import Cache
 from lmdbio.prediction.rates import with_file_system, with_network, with_tiers
+from lmdbio.prediction.reader import locate
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,8 +23,6 @@ else:
 __all__ = ["changed_by", "is_cluster", "read_values", "scenario_of"]
 
 Changed = TypeVar("Changed")
-
-MIB = float(1 << 20)
 
 
 def scenario_of(
@@ -52,24 +49,25 @@ def scenario_of(
     told: list[str] = []
     for path in (path for path in sources if not is_cluster(path)):
         # Of the last one the records and rates are taken.
-        chosen, told = with_data(path, chosen, nodes or chosen.environment.nodes)
+        chosen, told = with_data(path, chosen, nodes)
     measured = chosen.environment
     for path in filter(is_cluster, sources):
-        is_given = isinstance(chosen.data, model.Measured)
+        is_given = isinstance(chosen.data, model.Located)
         without = ("samples", "size", "deviation") if is_given else ()
         chosen = read_values(path, partial(changed_by, chosen), without)
     if chosen.environment.file_system != measured.file_system:
         told = told[1:]
     if chosen.environment.network != measured.network:
         told = told[:-1]
+    environment = chosen.environment
     if nodes is not None:
-        chosen = replace(chosen, environment=replace(chosen.environment, nodes=nodes))
-    if ranks is not None and ranks < chosen.environment.nodes:
-        raise ValueError(f"{ranks} ranks cannot run on {chosen.environment.nodes} nodes")
+        environment = replace(environment, nodes=nodes)
+    if ranks is not None and ranks < environment.nodes:
+        raise ValueError(f"{ranks} ranks cannot run on {environment.nodes} nodes")
     if cache is not None:
-        chosen, tiers = with_cache(cache, chosen)
+        environment, tiers = with_tiers(environment, cache)
         told += tiers
-    return chosen, told
+    return replace(chosen, environment=environment), told
 
 
 def changed_by(scenario: model.Scenario, values: Mapping[str, Any]) -> model.Scenario:
@@ -112,36 +110,20 @@ def read_values(
 
 
 def with_data(
-    path: Path, scenario: model.Scenario, nodes: int
+    path: Path, scenario: model.Scenario, nodes: int | None
 ) -> tuple[model.Scenario, list[str]]:
     """Return a scenario with the records of a data set, and the measured rates of its storage.
 
     Args:
-        nodes: number of nodes that exchange rows.
+        nodes: number of nodes that share it; None: as the scenario has them.
 
     Raises:
         ValueError: it holds no records.
         OSError, Error: it cannot be read.
     """
+    environment = replace(scenario.environment, nodes=nodes or scenario.environment.nodes)
     with open_source(path, None, None) as source:
-        if not source.count:
-            raise ValueError(f"{path}: it holds no records")
-        lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
-        environment, words = with_file_system(scenario.environment, source.pages, path)
-    environment, network = with_network(environment, nodes)
-    data = model.Measured(np.asarray(lengths / MIB, np.float64))
+        data = locate(source)
+        environment, words = with_file_system(environment, source.pages, path)
+    environment, network = with_network(environment)
     return replace(scenario, data=data, environment=environment), [words, network]
-
-
-def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, list[str]]:
-    """Return a scenario whose nodes have these tiers, with measured rates where there are some.
-
-    Raises:
-        ValueError: the cache asks for a placement, which is a policy's.
-        OSError: its folder cannot be looked at.
-    """
-    if (cache.placement, cache.warm) != (PLACEMENTS[0], WARM[0]):
-        raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
-    usual = scenario.environment.tiers
-    environment, told = with_tiers(scenario.environment, cache, usual)
-    return replace(scenario, environment=environment), told

@@ -74,7 +74,11 @@ def simulate_modes(
     runs: list[Run[model.ModeOutcome]] = []
     with bar("simulate") as advance:
         for case, (workload_of, store_of) in zip(cases, changed, strict=True):
-            found = list(model.run_modes(workload_of, modes, store_of, advance))
+            found: list[model.ModeOutcome] = []
+            for one in model.run_modes(workload_of, modes, store_of):
+                found.append(one)
+                done = len(runs) * len(modes) + len(found)
+                advance(done, len(cases) * len(modes), "modes")
             about = {"workload": asdict(replace(workload_of, lengths=None)), "store": store_of}
             runs.append(Run(case, found, about))
     names = [path.name for path in sources] or [f"workload {workload}"]

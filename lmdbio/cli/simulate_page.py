@@ -8,28 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmdbio.bench.drawing import (
-    COLOURS,
-    Bar,
-    Chart,
-    Series,
-    axis_html,
-    bar_svg,
-    chart_svg,
-    legend_html,
-    nice_ticks,
-)
-from lmdbio.bench.page import axis_line, document, line_of, section
 from lmdbio.cli.simulate_output import Run
+from lmdbio.page.document import document, header, section
+from lmdbio.page.drawing import Bar, Chart, Series, bars, chart_html
 from lmdbio.simulate import ModeOutcome, Outcome
 
 __all__ = ["modes_page", "page"]
 
 #: Places of a chart over iterations: as many as can be told apart.
 PLACES_MAX = 120
-STYLE = """
-td.heat { background: color-mix(in srgb, var(--fio) var(--share), transparent); }
-"""
 
 
 class Row(NamedTuple):
@@ -79,8 +66,7 @@ def modes_page(runs: Sequence[Run[ModeOutcome]], title: str) -> str:
 
 
 def whole_page(title: str, parts: Sequence[str]) -> str:
-    head = f"<header><h1>Simulated: {escape(title)}</h1></header>"
-    return document(f"lmdbio simulate: {title}", head + "".join(parts), STYLE)
+    return document(f"lmdbio simulate: {title}", header(f"Simulated: {title}") + "".join(parts))
 
 
 def compared(rows: Rows, title: str) -> list[str]:
@@ -91,12 +77,7 @@ def compared(rows: Rows, title: str) -> list[str]:
         if len(varied) == 1:
             parts.append(lines_section(rows, title, varied[0]))
         parts.append(heat_section(rows))
-    parts += [bars_section(found, title, words) for words, _, found in rows if any_known(found)]
-    return parts
-
-
-def any_known(found: Sequence[Row]) -> bool:
-    return any(one.seconds is not None for one in found)
+    return [*parts, *(bars_section(found, title, words) for words, _, found in rows)]
 
 
 def lines_section(rows: Rows, title: str, key: str) -> str:
@@ -105,66 +86,52 @@ def lines_section(rows: Rows, title: str, key: str) -> str:
     series = []
     for number, (name, *_) in enumerate(rows[0][2]):
         found = [(float(i), run[2][number].seconds) for i, run in enumerate(rows)]
-        known = [(at, seconds) for at, seconds in found if seconds is not None]
-        if known:
-            series.append(Series.of(name, COLOURS[number % len(COLOURS)], known))
-    if not series:
-        return ""
-    chart = Chart(f"{title} by {key}", places, key, "seconds", tuple(series), logarithmic=True)
-    return section(f"{title}, by {key}", "Less is better.", chart_svg(chart) + legend_html(chart))
+        series.append(Series.of(name, [(i, one) for i, one in found if one is not None]))
+    chart = Chart(f"{title} by {key}", places, key, "seconds", series, logarithmic=True)
+    return section(f"{title}, by {key}", "Less is better.", chart_html(chart))
 
 
 def bars_section(found: Sequence[Row], title: str, words: str) -> str:
     """Draw all seconds side by side, and why one has none."""
-    top = max(one.seconds or 0.0 for one in found)
-    ticks = nice_ticks(top)
-    rows = []
-    for one in found:
-        if one.seconds is None:
-            rows.append(line_of(one.name, "", f"<small>{escape(one.reason or '')}</small>"))
-            continue
-        drawn = bar_svg(Bar(one.seconds, (), "lmdbio"), ticks[-1], ticks)
-        note = f" <small>{escape(one.note)}</small>" if one.note else ""
-        rows.append(line_of(one.name, drawn, f"{one.seconds:,.1f}{note}"))
-    body = f'<div class="rows wide">{"".join(rows)}{axis_line(axis_html(ticks))}</div>'
-    return section(title + (f": {words}" if words else ""), "Less is better.", body)
+    drawn = [
+        Bar(one.name, "", note=one.reason or "")
+        if one.seconds is None
+        else Bar(one.name, f"{one.seconds:,.1f}", (one.seconds,), one.note)
+        for one in found
+    ]
+    return section(title + (f": {words}" if words else ""), "Less is better.", bars(drawn))
 
 
 def stalls_section(found: Sequence[Outcome]) -> str:
     """Draw how long iterations wait, in the course of the training."""
     series, count = [], 1
-    for one, colour in zip(found, COLOURS, strict=False):
+    for one in found:
         if one.stalls is None or not one.stall_seconds:
             continue
         count = len(one.stalls)
         parts = np.array_split(one.stalls, min(PLACES_MAX, count))
         ends = np.cumsum([len(part) for part in parts]).tolist()
         points = zip(map(float, ends), (float(part.mean()) for part in parts), strict=True)
-        series.append(Series.of(one.policy, colour, points))
-    if not series:
-        return ""
+        series.append(Series.of(one.policy, points))
     places = {float(at): f"{at:,}" for at in np.linspace(0, count, 6).astype(int).tolist()}
-    chart = Chart("Stall by iteration", places, "iteration", "seconds of waiting", tuple(series))
+    chart = Chart("Stall by iteration", places, "iteration", "seconds of waiting", series)
     lead = "Means of neighbouring iterations. A policy that is not here waits for nothing."
-    return section("Stall by iteration", lead, chart_svg(chart) + legend_html(chart))
+    return section("Stall by iteration", lead, chart_html(chart))
 
 
 def sources_section(found: Sequence[Outcome]) -> str:
     """Draw which share of each epoch's reads the shared file system serves."""
     series, epochs = [], 1
-    for one, colour in zip(found, COLOURS, strict=False):
+    for one in found:
         if one.reads is None:
             continue
         epochs = len(one.reads)
         shares = [100 * epoch["file"] / max(1, sum(epoch.values())) for epoch in one.reads]
-        series.append(Series.of(one.policy, colour, [(i + 1.0, s) for i, s in enumerate(shares)]))
-    if not series:
-        return ""
+        series.append(Series.of(one.policy, enumerate(shares, 1)))
     places = {i + 1.0: str(i + 1) for i in range(0, epochs, max(1, epochs // 10))}
-    chart = Chart("From the file system", places, "epoch", "% of the records", tuple(series))
+    chart = Chart("From the file system", places, "epoch", "% of the records", series)
     lead = "The rest comes from a node's own tiers or from other nodes."
-    drawn = chart_svg(chart) + legend_html(chart)
-    return section("From the shared file system, by epoch", lead, drawn)
+    return section("From the shared file system, by epoch", lead, chart_html(chart))
 
 
 def heat_section(rows: Rows) -> str:

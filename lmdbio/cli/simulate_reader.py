@@ -1,11 +1,9 @@
-"""``lmdbio simulate PATH --epochs``: how long a Reader's job takes, and what comes from where."""
+"""``lmdbio simulate PATH``: how long a Reader's job takes, and what comes from where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -13,18 +11,18 @@ from rich.table import Table
 
 from lmdbio import simulate as model
 from lmdbio.cli.output import bar, plural, size
-from lmdbio.cli.plan import open_source
 from lmdbio.cli.plan_order import Order, ShuffleName
-from lmdbio.cli.simulate_job import MIB, changed_by, is_cluster, scenario_of
+from lmdbio.cli.simulate_job import changed_by
 from lmdbio.cli.simulate_output import Run, Settings, combinations
 from lmdbio.planning.cache import Cache
+from lmdbio.planning.environment import Tier
 from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.shuffle import GLOBAL
-from lmdbio.prediction.reader import Located
 from lmdbio.simulate import ROW_SOURCES
 
-__all__ = ["ReaderWords", "epochs_table", "reader_options", "simulate_readers"]
+__all__ = ["BATCH", "EPOCHS", "ReaderWords", "epochs_table", "reader_options", "simulate_readers"]
 
+MIB = 1 << 20
 #: Unless told otherwise: a common batch, and as many epochs as show what a cache does.
 BATCH, EPOCHS = 256, 3
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,8 +33,8 @@ def reader_options(command: Command) -> Command:
     options = (
         click.option(
             "--epochs", type=click.IntRange(1, EPOCHS_MAX),
-            help="Of PATH: simulate a Reader's job of so many epochs: its order, its homes, its "
-            f"sources. The three options below ask for the same.  [default: {EPOCHS}]",
+            help="Simulate one Reader's job of N epochs: its order, its homes, its sources. The "
+            f"three options below ask for the same.  [default: {EPOCHS}]",
         ),
         click.option(
             "--shuffle", type=ShuffleName(), metavar="ORDER",
@@ -78,61 +76,41 @@ class ReaderWords(NamedTuple):
 
 
 def simulate_readers(
-    base: model.Scenario,
+    chosen: model.Scenario,
     asked: ReaderWords,
-    sources: Sequence[Path],
     cache: Cache | None,
-    nodes: int | None,
     ranks: int | None,
     policies: Sequence[model.Policy] | None,
     settings: Settings,
-) -> tuple[list[Run[model.Outcome]], list[str], str]:
-    """Return what each combination of settings comes to, where its rates come from, and a title.
+) -> tuple[list[Run[model.Outcome]], str]:
+    """Return what each combination of settings comes to, and the job in words.
 
     Args:
-        base: a scenario to begin with, for rates alone.
+        chosen: scenario with the records and the rates.
         asked: words of the Reader.
-        sources: a data set, and files of values.
-        cache: tiers of each root.
-        nodes, ranks: shape of the job; None: as the scenario has it, one rank on each node.
+        cache: tiers of each root; None: those of the scenario for policies, and else none.
+        ranks: number of ranks; None: one on each node.
         policies: policies to compare, each with its own words; None: the Reader's words count.
         settings: values that are changed.
 
     Raises:
-        ValueError, OSError, Error: something cannot be read, or makes no sense.
+        ValueError: a value makes no sense, or the values describe no job.
     """
-    data = [path for path in sources if not is_cluster(path)]
-    if not data:
-        raise click.UsageError(
-            "--epochs, --shuffle, --assignment and --batch-size are of a Reader's job: it needs "
-            "PATH, a data set"
-        )
-    if policies is not None and cache is None:
-        raise click.UsageError("--policy compares what policies do with the tiers of --cache")
-    training = model.Training(asked.epochs or EPOCHS, asked.batch_size or BATCH)
-    tiers = cache and replace(cache, placement="home", warm="demand")
-    chosen, words = scenario_of(replace(base, training=training), sources, tiers, nodes, ranks)
-    file, cases, runs = read_file(data[0]), combinations(settings), list[Run[model.Outcome]]()
-    if asked.shuffle is not None:
-        sizes = max(1, len(file.extents)), file.used_bytes, training.batch
-        asked = asked._replace(shuffle=asked.shuffle.sized(*sizes))
+    cases, runs = combinations(settings), list[Run[model.Outcome]]()
+    changed = [changed_by(chosen, case) for case in cases]
+    jobs = [job_of(one, asked, cache, ranks, is_compared=policies is not None) for one in changed]
+    total = len(cases) * (1 if policies is None else len(policies))
     with bar("simulate") as advance:
-        for case in cases:
-            changed = changed_by(chosen, case)
-            job = job_of(changed, asked, cache, ranks, is_compared=policies is not None)
-            found = list(outcomes(file, changed, job, policies))
+        for case, one, job in zip(cases, changed, jobs, strict=True):
+            found: list[model.Outcome] = []
+            for outcome in outcomes(one, job, policies):
+                found.append(outcome)
+                advance(len(runs) * (total // len(cases)) + len(found), total, "policies")
             runs.append(Run(case, found, {"job": facts_of(job)}))
-            advance(len(runs), len(cases), "settings")
-    title = f"{data[0].name}: {plural(len(file.extents), 'record')}"
+    words = plural(changed[0].data.count, "record")
     if len(cases) == 1:
-        title += f", {words_of(job, asked, is_compared=policies is not None)}"
-    return runs, words, title
-
-
-def read_file(path: Path) -> Located:
-    """Return where the records of a data set lie, and how a Reader reads them."""
-    with open_source(path, None, None) as source:
-        return Located.of(source)
+        words += f", {words_of(jobs[0], asked, is_compared=policies is not None)}"
+    return runs, words
 
 
 def job_of(
@@ -148,37 +126,68 @@ def job_of(
     Raises:
         ValueError: they describe no job.
     """
-    environment, training = scenario.environment, scenario.training
-    if cache is not None:
-        rooms = iter([int(tier.capacity * MIB) for tier in environment.tiers])
-        cache = replace(cache, memory=next(rooms) if cache.memory else 0)
-        if cache.disk is not None:
-            cache = replace(cache, disk_bytes=next(rooms))
-    shuffle = asked.shuffle[1] if asked.shuffle is not None else None
+    environment, training, shuffle = scenario.environment, scenario.training, None
+    if cache is not None or is_compared:
+        cache = cache_of(environment.tiers, cache)
+    if asked.shuffle is not None:
+        located = scenario.data.located(scenario.seed)
+        sizes = located.count, located.used_bytes, training.batch
+        shuffle = asked.shuffle.sized(*sizes).shuffle
+    elif is_compared:
+        shuffle = GLOBAL
     return Job(
         cache,
         training.batch,
         environment.nodes,
         ranks or environment.nodes,
         training.epochs,
-        GLOBAL if shuffle is None and is_compared else shuffle,
+        shuffle,
         ends=True,
         assignment=asked.assignment or "strided",
         seed=scenario.seed,
     )
 
 
+def cache_of(tiers: Sequence[Tier], given: Cache | None) -> Cache | None:
+    """Return a cache with the capacities of tiers; None: they have no room.
+
+    Args:
+        tiers: tiers of each node.
+        given: cache that has these tiers; None: they are memory and a disk.
+
+    Raises:
+        ValueError: there are more than these two.
+    """
+    rooms = [int(tier.capacity * MIB) for tier in tiers]
+    if given is not None:
+        memory = rooms.pop(0) if given.memory else 0
+        return replace(given, memory=memory, disk_bytes=rooms.pop(0) if given.disk else None)
+    if any(rooms[2:]):
+        raise ValueError(
+            f"a Reader's cache has memory and a disk: of {len(rooms)} tiers --semantics authors "
+            "has a model"
+        )
+    memory, disk = (*rooms, 0, 0)[:2]
+    if not memory and not disk:
+        return None
+    return Cache(memory, "disk" if disk else None, disk or None)
+
+
 def outcomes(
-    file: Located, scenario: model.Scenario, job: Job, policies: Sequence[model.Policy] | None
+    scenario: model.Scenario, job: Job, policies: Sequence[model.Policy] | None
 ) -> Iterator[model.Outcome]:
     """Yield what the job comes to, or each policy."""
+    located, environment = scenario.data.located(scenario.seed), scenario.environment
+    tiers = tuple(tier for tier in environment.tiers if tier.capacity)
+    environment = replace(environment, tiers=tiers)
     if policies is None:
-        yield model.run_reader(file.extents, job, scenario.environment, file.options)
+        yield model.run_reader(located.extents, job, environment, located.options)
         return
     shuffle = job.shuffle
-    windows = shuffle if shuffle is not None and shuffle.has_windows else file.windows
-    run = partial(model.run_readers, file.extents, policies, job, scenario.environment)
-    yield from run(file.options, windows)
+    windows = shuffle if shuffle is not None and shuffle.has_windows else located.windows
+    yield from model.run_readers(
+        located.extents, policies, job, environment, located.options, windows
+    )
 
 
 def facts_of(job: Job) -> dict[str, Any]:

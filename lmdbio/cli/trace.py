@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import click
-from rich.table import Table
 
-from lmdbio.cli.output import PATH, json_option, plural, print_json, size, wide_console
+from lmdbio.cli.output import PATH, json_option, plural, print_json, print_table, size
 from lmdbio.observe import timeline
 
 
@@ -29,13 +28,6 @@ def sum_up(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         lmdbio trace t.r*.json -o all.json
     """
     traces = [timeline.load(path) for path in files]
-    wrong = [
-        f"{path}: {fault}"
-        for path, one in zip(files, traces, strict=True)
-        for fault in timeline.check(one)
-    ]
-    if wrong:
-        raise ValueError(f"{wrong[0]} (and {len(wrong) - 1} more faults)")
     merged = timeline.merge(traces)
     if output is not None:
         output.write_text(json.dumps(merged), encoding="utf-8")
@@ -44,10 +36,9 @@ def sum_up(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"stages": lines, "requests": fared, "dropped": dropped})
         return
-    console = wide_console()
-    console.print(stage_table(lines))
+    print_stages(lines)
     if fared:
-        console.print(request_table(fared))
+        print_requests(fared)
     if dropped:
         click.echo(f"{plural(dropped, 'event')} had to be dropped", err=True)
     if output is not None:
@@ -60,14 +51,10 @@ def amount(line: timeline.Line) -> str:
     return f"{line.amount:,} records" if line.stage == "locate" else size(line.amount)
 
 
-def stage_table(lines: list[timeline.Line]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("process")
-    table.add_column("stage")
-    for column in ("spans", "seconds", "mean ms", "longest ms", "amount"):
-        table.add_column(column, justify="right")
-    for line in lines:
-        table.add_row(
+def print_stages(lines: list[timeline.Line]) -> None:
+    columns = ("process", "stage", "spans", "seconds", "mean ms", "longest ms", "amount")
+    rows = (
+        (
             line.process,
             line.stage,
             f"{line.count:,}",
@@ -76,24 +63,15 @@ def stage_table(lines: list[timeline.Line]) -> Table:
             f"{1e3 * line.longest_seconds:.3f}",
             amount(line),
         )
-    return table
+        for line in lines
+    )
+    print_table(columns, rows, left=2)
 
 
-def request_table(fared: list[timeline.Requests]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("process")
-    table.add_column("requests")
-    for column in (
-        "count",
-        "bytes",
-        "queued ms (p50, p99, max)",
-        "service ms (p50, p99, max)",
-        "depth",
-        "while busy",
-    ):
-        table.add_column(column, justify="right")
-    for one in fared:
-        table.add_row(
+def print_requests(fared: list[timeline.Requests]) -> None:
+    times = ("queued ms (p50, p99, max)", "service ms (p50, p99, max)")
+    rows = (
+        (
             one.process,
             one.way + (f", {one.failed} failed" if one.failed else ""),
             f"{one.count:,}",
@@ -103,4 +81,7 @@ def request_table(fared: list[timeline.Requests]) -> Table:
             f"{one.depth:.1f}",
             f"{size(one.bytes / one.busy_seconds)}/s" if one.busy_seconds else "",
         )
-    return table
+        for one in fared
+    )
+    columns = ("process", "requests", "count", "bytes", *times, "depth", "while busy")
+    print_table(columns, rows, left=2)

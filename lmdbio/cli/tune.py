@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from rich.table import Table
 
 from lmdbio import provenance, share
 from lmdbio.cli.choices import (
@@ -32,8 +31,8 @@ from lmdbio.cli.output import (
     json_option,
     plain,
     print_json,
+    print_table,
     size,
-    wide_console,
 )
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
@@ -42,9 +41,7 @@ from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.remote import is_url
 from lmdbio.remote.data import open_data
 from lmdbio.tuning import stagger, tune as tuning
-from lmdbio.tuning.memory import measure_memory
-from lmdbio.tuning.network import measure_network
-from lmdbio.tuning.readers import measure_readers
+from lmdbio.tuning.job import measure_network, measure_readers
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
 
@@ -127,23 +124,13 @@ def _tune(
 ) -> None:
     """All that was asked for, by this process and those that it was started with."""
     is_first = ranks is None or ranks.rank == 0
-    found: Measured | None
-    by_job = ByJob()
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
-        if ranks is None:
-            found = _measure(path, cache_dir, seconds, progress)
-        else:
-            found, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
-            by_job = ByJob(
-                stagger.measure(path, ranks, seconds=seconds, overrides=wish, progress=progress),
-                measure_readers(path, ranks, seconds=seconds / 2, progress=progress),
-                measure_network(ranks, seconds=seconds / 4, progress=progress),
-            )
-    if found is None:
+        found = _measure(path, cache_dir, seconds, ranks, progress)
+    if not is_first:
         return
-    told = _keep(path, found.storage, by_job, dry_run, as_json)
+    told = _keep(path, found.storage, found, dry_run, as_json)
     if found.folder is not None and cache_dir is not None:
-        told["cache_dir"] = _keep(cache_dir, found.folder, ByJob(), dry_run, as_json)
+        told["cache_dir"] = _keep(cache_dir, found.folder, Measured(), dry_run, as_json)
     elif cache_dir is not None:
         told["cache_dir"] = None
         if not as_json:
@@ -151,7 +138,7 @@ def _tune(
     each_way = "MiB/s sent by each node, while it receives as much, in messages of"
     for name, one, words in (
         ("memory", found.memory, "MiB/s copied by threads"),
-        ("network", by_job.network, each_way),
+        ("network", found.network, each_way),
     ):
         if one is not None:
             told[name] = _keep_rates(name, one, words, dry_run, as_json)
@@ -159,39 +146,65 @@ def _tune(
         print_json(told)
 
 
-class ByJob(NamedTuple):
-    """The measurements that several ranks make together.
+class Measured(NamedTuple):
+    """All that was measured; ranks but the first have what all of them measured together.
 
     Attributes:
+        storage: storage of the data set.
+        folder: storage of the folder of a cache, if it is on another one.
+        memory: memory, for a cache.
         turns: number of roots that should read at a time; None: this is one process.
         readers: rates of several nodes that read at once.
         network: rates between them; None: there is one node.
     """
 
+    storage: Tuning | None = None
+    folder: Tuning | None = None
+    memory: Calibration | None = None
     turns: Staggered | None = None
     readers: tuple[SharedSample, ...] = ()
     network: Calibration | None = None
 
 
-class Measured(NamedTuple):
-    """The storage of a data set; of a cache its folder, if it is on another one, and memory."""
-
-    storage: Tuning
-    folder: Tuning | None
-    memory: Calibration | None
-
-
 def _measure(
-    path: Path | str, cache_dir: Path | None, seconds: float, progress: tuning.Progress | None
+    path: Path | str,
+    cache_dir: Path | None,
+    seconds: float,
+    ranks: Any,
+    progress: tuning.Progress | None,
 ) -> Measured:
-    """Measure all that was asked for. The folder comes first, since it may have no room."""
-    folder = None
-    if cache_dir is not None and calibration.identity(
-        storage.look_at_folder(cache_dir)
-    ) != calibration.identity(_under(path)):
-        folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
-    found = tuning.measure(path, seconds=seconds, progress=progress)
-    return Measured(found, folder, None if cache_dir is None else measure_memory())
+    """Measure all that was asked for. The folder comes first, since it may have no room.
+
+    The first rank measures storage, and says how Readers will read by that; the others sleep
+    meanwhile, since they would disturb.
+    """
+
+    def measure() -> tuple[Measured, Overrides | None]:
+        if ranks is not None and ranks.rank:
+            return Measured(), None
+        folder = None
+        if cache_dir is not None and calibration.identity(
+            storage.look_at_folder(cache_dir)
+        ) != calibration.identity(_under(path)):
+            folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
+        made = tuning.measure(path, seconds=seconds, progress=progress)
+        memory = None if cache_dir is None else tuning.measure_memory()
+        way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
+        wish = Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+        return Measured(made, folder, memory), wish
+
+    if ranks is None:
+        return measure()[0]
+    job = share.connect(ranks)
+    try:
+        found, wish = job.together_local(measure)
+    finally:
+        job.free()
+    return found._replace(
+        turns=stagger.measure(path, ranks, seconds=seconds, overrides=wish, progress=progress),
+        readers=measure_readers(path, ranks, seconds=seconds / 2, progress=progress),
+        network=measure_network(ranks, seconds=seconds / 4, progress=progress),
+    )
 
 
 def _under(path: Path | str) -> storage.Storage:
@@ -220,37 +233,11 @@ def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
             click.echo(f"{identity}: {'forgotten' if done else 'nothing was kept'}")
 
 
-def _measure_requests(
-    path: Path | str,
-    cache_dir: Path | None,
-    seconds: float,
-    ranks: Any,
-    progress: tuning.Progress | None,
-) -> tuple[Measured | None, Overrides | None]:
-    """The first rank measures, and says how Readers will read by that.
-
-    The others sleep meanwhile, since they would disturb, and get None.
-    """
-
-    def measure() -> tuple[Measured | None, Overrides | None]:
-        if ranks.rank:
-            return None, None
-        found = _measure(path, cache_dir, seconds, progress)
-        made = found.storage
-        way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
-        return found, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
-
-    job = share.connect(ranks)
-    try:
-        return job.together_local(measure)
-    finally:
-        job.free()
-
-
 def _keep(
-    path: Path | str, made: Tuning, by_job: ByJob, dry_run: bool, as_json: bool
+    path: Path | str, made: Tuning | None, by_job: Measured, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
     """Keeps what was measured, shows it unless JSON will, and returns that."""
+    assert made is not None
     if made.calibration is None:
         reasons = sorted({reason for _, reason in made.left_out})
         raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
@@ -290,7 +277,7 @@ def _keep_rates(
 def _as_json(
     made: Tuning,
     measured: Calibration,
-    by_job: ByJob,
+    by_job: Measured,
     kept: Path | None,
     before_after: tuple[dict[str, Choice], dict[str, Choice]],
 ) -> dict[str, Any]:
@@ -319,19 +306,23 @@ def _as_json(
 
 def print_tuning(made: Tuning) -> None:
     assert made.calibration is not None
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("engine", "pattern", "request", "depth", "MiB/s", "requests/s", "latency ms"):
-        table.add_column(column, justify="left" if column in ("engine", "pattern") else "right")
-    for s in sorted(made.calibration.samples, key=lambda s: (s.pattern, s.kind)):
-        rate = f"{s.rate / MIB:,.0f}"
-        table.add_row(
-            s.kind, s.pattern, size(s.request_bytes), str(s.depth), rate,
-            f"{s.requests / s.seconds:,.0f}", f"{1e3 * s.latency:.2f}",
-        )  # fmt: skip
     click.echo(
         f"{made.calibration.identity}: {size(made.bytes)} of cold data in {made.seconds:.1f} s"
     )
-    wide_console().print(table, highlight=False)
+    columns = ("engine", "pattern", "request", "depth", "MiB/s", "requests/s", "latency ms")
+    rows = (
+        (
+            s.kind,
+            s.pattern,
+            size(s.request_bytes),
+            str(s.depth),
+            f"{s.rate / MIB:,.0f}",
+            f"{s.requests / s.seconds:,.0f}",
+            f"{1e3 * s.latency:.2f}",
+        )
+        for s in sorted(made.calibration.samples, key=lambda s: (s.pattern, s.kind))
+    )
+    print_table(columns, rows, left=2)
     for trial, reason in made.left_out:
         click.echo(f"left out: {trial}: {reason}")
 
@@ -372,16 +363,13 @@ def print_turns(turns: Staggered) -> None:
         f"turns: {first.roots} roots on {first.nodes} nodes, batches of {turns.batch_size:,} "
         f"records: {size(turns.bytes)} in {turns.seconds:.1f} s"
     )
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("assignment", "tokens", "MiB/s", "least", "most", "runs"):
-        table.add_column(column, justify="left" if column == "assignment" else "right")
+    rows = []
     for job in turns.staggerings:
         for place, sample in enumerate(job.samples):
             least, most = min(sample.rates), max(sample.rates)
             rates = [f"{rate / MIB:,.0f}" for rate in (sample.rate, least, most)]
-            tokens = str(sample.tokens or "none")
-            name = "" if place else job.assignment
-            table.add_row(name, tokens, *rates, str(len(sample.rates)))
-    wide_console().print(table, highlight=False)
+            name, tokens = "" if place else job.assignment, str(sample.tokens or "none")
+            rows.append((name, tokens, *rates, str(len(sample.rates))))
+    print_table(("assignment", "tokens", "MiB/s", "least", "most", "runs"), rows)
     for choice in turn_choices(turns.staggerings):
         click.echo(f"Reader: {choice}: {choice.reason.text}")

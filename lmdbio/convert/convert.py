@@ -38,7 +38,7 @@ from lmdbio.errors import (
     ProvenanceError,
     ShortReadError,
 )
-from lmdbio.locate.file_end import refuse_cut, refuse_end
+from lmdbio.locate.refusals import refuse_cut, refuse_end
 from lmdbio.provenance import (
     Name,
     Provenance,

@@ -14,7 +14,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, KeyFinder
 from lmdbio.convert.clues import Clues, GivenOrders
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.file_end import extents_end
+from lmdbio.locate.refusals import extents_end
 from lmdbio.provenance import Name, name_bytes, name_text
 from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
 from lmdbio.provenance.values import DUPSORT, Part, walk

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, ProvenanceError, ShortReadError, StaleError
-from lmdbio.locate.file_end import extents_end, refuse_cut, refuse_end
 from lmdbio.locate.open_database import guard_state, judged, settled
+from lmdbio.locate.refusals import extents_end, refuse_cut, refuse_end
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.provenance import (
     Name,

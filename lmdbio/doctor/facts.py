@@ -13,10 +13,8 @@ from lmdbio.machine.storage import Storage
 __all__ = [
     "DataFacts",
     "Facts",
-    "LimitFacts",
     "LockFacts",
-    "MemoryFacts",
-    "MpiFacts",
+    "MachineFacts",
     "ProvenanceFacts",
     "SampleFacts",
     "TransformFacts",
@@ -91,57 +89,38 @@ class LockFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitFacts:
-    """Limits of this process; None: there is none, or it is not known.
-
-    Attributes:
-        open_files, open_files_hard: descriptors, now and as far as the process may raise them.
-        locked_bytes, address_bytes: limits of the memory that may be locked, and of address space.
-        mappings: number of mappings that a process may have.
-        processors, machine_processors: number of processors for this process, and of all.
-        quota: processors' time that its control group allows, in processors.
-    """
-
-    open_files: int | None = None
-    open_files_hard: int | None = None
-    locked_bytes: int | None = None
-    address_bytes: int | None = None
-    mappings: int | None = None
-    processors: int = 1
-    machine_processors: int = 1
-    quota: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """Memory.
+class MachineFacts:
+    """The machine, and this process's limits there; None: there is none, or it is not known.
 
     Attributes:
         available_bytes: size of the memory that this process can still get.
         is_grouped: whether its control group, not the machine, is what bounds that.
         budget_bytes: budget that a Records or a Reader takes unless told otherwise.
         cached_bytes_max: bytes of the largest file that the page cache is asked to keep whole.
-        shm_bytes, shm_free_bytes: size of /dev/shm, of ranks' windows, and of what is free there.
+        shm_free_bytes: size of what is free in /dev/shm, of ranks' windows.
+        processors, machine_processors: number of processors for this process, and of all.
+        quota: processors' time that its control group allows, in processors.
+        open_files, open_files_hard: descriptors, now and as far as the process may raise them.
+        locked_bytes, address_bytes: limits of the memory that may be locked, and of address space.
+        mappings: number of mappings that a process may have.
+        mpi4py: version of mpi4py; "": it is not installed.
+        launcher, library: the mpiexec that is found, and its MPI; "": none.
+        ranks: number of ranks in the job of this process; 0: no launcher has started it.
     """
 
     available_bytes: int = 0
     is_grouped: bool = False
     budget_bytes: int = 0
     cached_bytes_max: int = 0
-    shm_bytes: int | None = None
     shm_free_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MpiFacts:
-    """MPI, as far as this Python has it.
-
-    Attributes:
-        mpi4py: version of mpi4py; "": it is not installed.
-        launcher, library: the mpiexec that is found, and its MPI; "": none.
-        ranks: number of ranks in the job of this process; 0: no launcher has started it.
-    """
-
+    processors: int = 1
+    machine_processors: int = 1
+    quota: float | None = None
+    open_files: int | None = None
+    open_files_hard: int | None = None
+    locked_bytes: int | None = None
+    address_bytes: int | None = None
+    mappings: int | None = None
     mpi4py: str = ""
     launcher: str = ""
     library: str = ""
@@ -217,9 +196,7 @@ class Facts:
     storage: Storage = field(default_factory=Storage)
     uring: bool | None = None
     locks: LockFacts = field(default_factory=LockFacts)
-    limits: LimitFacts = field(default_factory=LimitFacts)
-    memory: MemoryFacts = field(default_factory=MemoryFacts)
-    mpi: MpiFacts = field(default_factory=MpiFacts)
+    machine: MachineFacts = field(default_factory=MachineFacts)
     provenance: ProvenanceFacts = field(default_factory=ProvenanceFacts)
     tuned: TunedFacts = field(default_factory=TunedFacts)
     transform: TransformFacts = field(default_factory=TransformFacts)

@@ -1,52 +1,46 @@
 """judge: findings from facts, the limit that follows from them, and the next command. Pure.
 
-    facts  ->  findings (good, note, problem), a sentence each: ``data_rules``, ``storage_rules``,
-               ``machine_rules``
-           ->  the limit: the first of what can limit that applies
-           ->  the command that changes most
-
-A bound that decides stands beside the rule, with its reason. No gain is named that nobody has
-measured.
+facts  ->  findings (good, note, problem), a sentence each, by ``rules``
+       ->  the limit: the first of what can limit that applies
+       ->  the command that changes most
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lmdbio.doctor.data_rules import (
+from lmdbio.doctor.facts import Facts
+from lmdbio.doctor.rules import (
     OUT_OF_ORDER,
+    RULES,
     SMALL_BYTES,
     WALK_BYTES_FELT,
-    is_half_empty,
-    judge_file,
-    judge_order,
-    judge_provenance,
-    judge_records,
-)
-from lmdbio.doctor.facts import Facts
-from lmdbio.doctor.finding import Finding, size_text
-from lmdbio.doctor.machine_rules import (
-    judge_limits,
-    judge_memory,
-    judge_mpi,
-    judge_processors,
-    judge_transform,
-)
-from lmdbio.doctor.storage_rules import (
+    Severity,
     is_cached,
-    judge_cache,
-    judge_locks,
-    judge_storage,
-    judge_tuned,
-    judge_ways,
+    is_half_empty,
 )
+from lmdbio.system.amounts import size_text
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "Finding", "diagnose"]
 
 #: Few records are soon read, in whatever order they lie.
 RECORDS_FEW = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding.
+
+    Attributes:
+        topic: subject, such as "storage".
+        severity: "good", "note" or "problem".
+        text: a sentence.
+    """
+
+    topic: str
+    severity: Severity
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +60,9 @@ class Diagnosis:
     reason: str
 
 
-_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    judge_file,
-    judge_records,
-    judge_order,
-    judge_provenance,
-    judge_storage,
-    judge_cache,
-    judge_ways,
-    judge_tuned,
-    judge_memory,
-    judge_processors,
-    judge_limits,
-    judge_locks,
-    judge_mpi,
-    judge_transform,
-)
-
-
 def diagnose(facts: Facts) -> Diagnosis:
     """Return what follows from facts."""
-    found = [finding for rule in _RULES for finding in rule(facts)]
+    found = [Finding(topic, *each) for topic, rule in RULES.items() for each in rule(facts)]
     findings = tuple(sorted(found, key=lambda finding: finding.severity != "problem"))
     command, reason = _next_command(facts)
     return Diagnosis(findings, _limit(facts), command, reason)

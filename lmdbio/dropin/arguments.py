@@ -7,7 +7,7 @@ import io
 import os
 
 from lmdbio.errors import lmdb_error
-from lmdbio.remote.names import is_url
+from lmdbio.remote import is_url
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.slim import index
 

@@ -32,8 +32,8 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
+from lmdbio.remote import absolute, is_url, shown
 from lmdbio.remote.data import open_data
-from lmdbio.remote.names import absolute, is_url, shown
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False

@@ -53,7 +53,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
-from lmdbio.remote.names import is_url, shown
+from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import tell
@@ -70,34 +70,33 @@ __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
 
 class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
-    """``open``: a database, by the keywords of ``lmdb.open`` and some more.
+    """``lmdbio.open``: a database, by the keywords of ``lmdb.open`` and some more.
 
-    With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads
-    included (``unwritten`` warns a program that writes nothing); with ``provenance`` as well, what
-    wraps it. ``isinstance(env, lmdbio.Environment)`` holds for either. With ``readonly=True`` (see
-    the module):
+    With ``readonly=True`` lmdbio reads, as follows. With ``readonly=False`` (py-lmdb's default)
+    this returns py-lmdb's own environment, which also reads; a program that then writes nothing
+    gets a warning. With ``provenance`` as well it returns a wrapper around that environment.
+    ``isinstance(env, lmdbio.Environment)`` holds for all of them.
 
     Args:
         path: folder, or file with ``subdir=False``; or the URL of a file, which takes no lock.
-        map_size: bytes; only shown by ``info()``.
+        map_size: size that ``info()`` shows, bytes.
         readonly: whether nothing is written; None: False, or True with ``LMDBIO_READONLY=1``.
         lock: whether to hold reader slots.
-        engine: engine that reads: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto":
-            chosen (``lmdbio.machine.choice``), long iterations past the page cache while that is
-            as good (``lmdbio.reading.direct_path``).
-        depth: requests in flight; None: chosen.
-        cache_bytes: bound of the page cache of one snapshot.
-        block_bytes_max: values that iteration reads ahead, twice.
-        provenance: place of the provenance file that ``close()`` leaves with ``readonly=False``:
-            the usual one (True), or a file or folder (``convert.on_close.CollectingEnvironment``).
-        order: order of records that this file tells, with ``provenance``: "insertion" adds the one
-            in which they are put, which readers may ask for.
+        engine: engine that reads: "pread", "direct", "uring", "mmap", or "auto": chosen by the
+            storage (``lmdbio info``), with long iterations past the page cache while that pays.
+        depth: number of requests in flight; None: chosen by the storage.
+        cache_bytes: upper bound of the pages cached for one snapshot, bytes.
+        block_bytes_max: size of the blocks that iteration prefetches, of which there are two.
+        provenance: place of the provenance file that ``close()`` writes with ``readonly=False``:
+            True for the usual one, or a file or folder.
+        order: order of records that the provenance file holds: "key", or "insertion" for the order
+            in which they were put, which ``Records(order="insertion")`` then uses.
 
     Raises:
         lmdb.Error: no such file, as in py-lmdb.
         InvalidError, VersionMismatchError, CorruptedError: not a readable LMDB file.
         TypeError: a keyword about reading with ``readonly=False``.
-        ValueError: ``provenance`` with ``readonly=True``, which writes nothing to be described.
+        ValueError: ``provenance`` with ``readonly=True``, which writes nothing.
     """
 
     def __new__(

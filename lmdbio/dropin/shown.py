@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from html import escape
 from itertools import islice
 
 from lmdbio.dropin.data_file import DataFile
-from lmdbio.inside.card import notebook_card
-from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
 from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.inside.page import Card
-from lmdbio.inside.summary import size_text
-from lmdbio.inside.thumbnails import has_pillow
 from lmdbio.locate.glance import Glance, Seen
+from lmdbio.system.amounts import size_text
 
 __all__ = ["show"]
-
-#: Records on a card; larger values have no picture there.
-RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
 
 
 def show(shown: object, file: DataFile) -> str:
     """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
-    try:
-        return _card(file)
-    except Exception as error:  # a notebook shows the object, not a traceback
-        return f"<pre>{escape(repr(shown))}\n{escape(str(error))}</pre>"
+    return shown_on_card(shown, partial(_card, file))
 
 
-def _card(file: DataFile) -> str:
+def _card(file: DataFile, maker: CardMaker) -> str:
     meta, _ = file.newest(None)
     glance = Glance(file.open_engine(), meta, meta.main_db, None)
-    maker = CardMaker(
-        SIDE, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
-    )
     cards = [_record(glance, seen, maker) for seen in islice(glance.records(), RECORDS)]
     count = meta.main_db.entries
     used = size_text((meta.last_pgno + 1) * meta.layout.page_size)

@@ -22,8 +22,7 @@ from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import Error, NotReadonlyWarning
 from lmdbio.machine import tuned
 from lmdbio.machine.choice import rate_text
-from lmdbio.system.ending import at_end
-from lmdbio.system.once import is_first
+from lmdbio.system.process import at_end, is_first
 from lmdbio.system.warn import Place, caller, warn_of
 
 __all__ = ["Opened", "gain_of", "leave", "measured", "note", "take"]

@@ -7,16 +7,15 @@
     packed     zlib, gzip, zstd, lz4, bz2 and xz, unpacked as far as a bound
     arrays     NumPy's headers, and bytes that look like numbers
     keytext    keys as text that people can type, and back
-    patterns   the forms that keys have
     preview    a few lines that show a value
     names      file names for keys
     pictures   pictures of arrays, and a small writer of PNG files
     thumbnails small pictures of values
-    summary    sizes and kinds of some records, summed up
-    page       one HTML page of thumbnails; ``card``, a small one for notebooks
-    cards      records as cards of either
+    summary    sizes, kinds and keys of some records, summed up
+    page       one HTML page of thumbnails
+    cards      records as cards of it, and a small card for notebooks
 
-Uses no other room; NumPy, zstandard and, where it is installed, Pillow.
+Uses ``page`` for its look; NumPy, zstandard and, where it is installed, Pillow.
 
 Invariants:
   - nothing that a value holds is run: pickles are named, and never loaded;

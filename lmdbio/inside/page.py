@@ -6,11 +6,14 @@ which the style sheet obeys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from lmdbio.inside.summary import size_bins, size_text
+from lmdbio.inside.summary import size_bins
+from lmdbio.page.document import document, header, section, tiles
+from lmdbio.page.drawing import COLOURS
+from lmdbio.system.amounts import size_text
 
 __all__ = ["Card", "Gallery", "gallery_page", "histogram_svg"]
 
@@ -18,83 +21,51 @@ __all__ = ["Card", "Gallery", "gallery_page", "histogram_svg"]
 TYPES_MAX = 7
 TEXT_LINES, LEGEND_MAX = 7, 6
 
+#: Beside the style of all pages.
 STYLE = """
-:root { color-scheme: light dark; --paper: #f5f5f2; --card: #fff; --ink: #1b222b; --quiet: #5f6b78;
-  --rule: #e1e3e5; --well: #eceeee; --shadow: 0 1px 2px rgb(20 30 40 / .06);
-  --c0: #1c6db0; --c1: #c4712a; --c2: #2b8a6b; --c3: #8c3f86; --c4: #b0892a; --c5: #a93f5c;
-  --c6: #5b53b0; --c7: #7a858f; }
-@media (prefers-color-scheme: dark) { :root { --paper: #0f1317; --card: #181d23; --ink: #e4e8ed;
-  --quiet: #94a0ad; --rule: #2a323b; --well: #11161b; --shadow: none;
-  --c0: #58a6e4; --c1: #e3994f; --c2: #4fb894; --c3: #d98ad3; --c4: #d9bd62; --c5: #ea7d97;
-  --c6: #a39bf0; --c7: #8d98a5; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 84rem; margin: 0 auto; padding: 2.2rem 1.4rem 4rem; }
-.eyebrow { font-size: .78rem; letter-spacing: .09em; text-transform: uppercase;
-  color: var(--quiet); margin: 0; }
-h1 { font-size: clamp(1.55rem, 4.5vw, 2.4rem); line-height: 1.15; margin: .15rem 0 .3rem;
-  overflow-wrap: anywhere; letter-spacing: -.01em; }
-.path { color: var(--quiet); font: .85rem/1.4 ui-monospace, SFMono-Regular, Menlo, monospace;
-  overflow-wrap: anywhere; margin: 0; }
-.facts { display: flex; flex-wrap: wrap; gap: .5rem 2.4rem; margin: 1.3rem 0 0; padding: 0; }
-.facts div { display: flex; flex-direction: column-reverse; }
-.facts dt { color: var(--quiet); font-size: .82rem; }
-.facts dd { margin: 0; font-size: 1.35rem; font-weight: 600; line-height: 1.25;
-  font-variant-numeric: tabular-nums; }
-.panels { display: grid; gap: 1rem; margin: 1.5rem 0 1.8rem;
+:root { --wide: 84rem; }
+.panels { display: grid; gap: 1rem; margin: 1.1rem 0 1.8rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); }
-.panel { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem;
-  padding: .95rem 1.1rem 1rem; box-shadow: var(--shadow); min-width: 0; }
-h2 { font-size: .95rem; margin: 0 0 .6rem; }
-h2 small { font-weight: 400; color: var(--quiet); margin-left: .4rem; }
-.stack { display: flex; gap: 2px; height: .8rem; border-radius: .4rem; overflow: hidden; }
+.panels section { margin: 0; min-width: 0; } .panels h2 { font-size: .95rem; }
+.stack { display: flex; gap: 2px; height: .8rem; border-radius: .4rem; overflow: hidden;
+  margin-top: .6rem; }
 .stack i { background: var(--shade); min-width: 3px; }
-.legend { list-style: none; margin: .7rem 0 0; padding: 0; font-size: .88rem; }
-.legend li { display: flex; gap: .5rem; align-items: baseline; padding: .1rem 0; min-width: 0; }
-.legend span { flex: 1; overflow-wrap: anywhere; }
-.legend b { font-weight: 400; color: var(--quiet); font-variant-numeric: tabular-nums; }
-.legend li::before { content: ""; width: .65rem; height: .65rem; border-radius: .2rem; flex: none;
-  background: var(--shade, var(--c7)); }
-.legend.forms li::before { display: none; }
+.kinds { list-style: none; margin: .7rem 0 0; padding: 0; font-size: .88rem; }
+.kinds li { display: flex; gap: .5rem; align-items: baseline; padding: .1rem 0; min-width: 0; }
+.kinds span { flex: 1; overflow-wrap: anywhere; }
+.kinds b { font-weight: 400; color: var(--quiet); font-variant-numeric: tabular-nums; }
+.kinds li[style]::before { content: ""; width: .65rem; height: .65rem; border-radius: .2rem;
+  flex: none; background: var(--shade); }
 code { font: .85em ui-monospace, SFMono-Regular, Menlo, monospace; overflow-wrap: anywhere; }
-.panel p { margin: 0; color: var(--quiet); }
-svg { display: block; width: 100%; height: auto; overflow: visible; }
-svg rect { fill: var(--c0); } svg line { stroke: var(--rule); }
-svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
+.panels svg { width: 100%; height: auto; } .panels rect { fill: var(--lmdbio); }
 .choose { position: absolute; opacity: 0; pointer-events: none; }
 .chips { display: flex; flex-wrap: wrap; gap: .45rem; margin: 0 0 1rem; align-items: center; }
 .chips label { border: 1px solid var(--rule); background: var(--card); border-radius: 2rem;
   padding: .28rem .85rem; font-size: .88rem; cursor: pointer; user-select: none; }
 .chips label:hover { border-color: var(--quiet); }
 .chips p { margin: 0 0 0 auto; color: var(--quiet); font-size: .88rem; }
-.grid { display: grid; gap: .8rem;
+.cards { display: grid; gap: .8rem;
   grid-template-columns: repeat(auto-fill, minmax(10.2rem, 1fr)); }
 .card { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: .7rem;
-  overflow: hidden; display: flex; flex-direction: column; min-width: 0;
-  box-shadow: var(--shadow); }
-.well { aspect-ratio: var(--ratio, 1); background: var(--well); display: grid; place-items: center;
-  overflow: hidden; }
+  overflow: hidden; display: flex; flex-direction: column; min-width: 0; }
+.well { aspect-ratio: var(--ratio, 1); background: var(--paper); display: grid;
+  place-items: center; overflow: hidden; }
 .well img { width: 100%; height: 100%; object-fit: contain; display: block; }
 .well img.pixels { image-rendering: pixelated; }
-.well pre { margin: 0; padding: .7rem .75rem; width: 100%; height: 100%; overflow: hidden;
-  font: .72rem/1.45 ui-monospace, SFMono-Regular, Menlo, monospace; white-space: pre-wrap;
-  overflow-wrap: anywhere; mask-image: linear-gradient(#000 78%, transparent); }
+.well pre { width: 100%; height: 100%; overflow: hidden; font-size: .72rem;
+  mask-image: linear-gradient(#000 78%, transparent); }
 .well pre.short { font-size: 1.05rem; display: grid; place-items: center; text-align: center;
   mask-image: none; }
 .well em { color: var(--quiet); font-style: normal; font-size: .85rem; padding: .6rem;
   text-align: center; overflow-wrap: anywhere; }
 figcaption { padding: .5rem .7rem .6rem; border-top: 2px solid var(--shade); font-size: .78rem;
   line-height: 1.4; min-width: 0; }
-figcaption b { font: 600 .78rem/1.4 ui-monospace, SFMono-Regular, Menlo, monospace;
-  overflow: hidden; overflow-wrap: anywhere; display: -webkit-box; -webkit-box-orient: vertical;
-  -webkit-line-clamp: 2; }
-figcaption span { color: var(--quiet); overflow: hidden; overflow-wrap: anywhere;
-  display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
+figcaption b, figcaption span { overflow: hidden; overflow-wrap: anywhere; display: -webkit-box;
+  -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
+figcaption span { color: var(--quiet); }
 footer { color: var(--quiet); font-size: .84rem; margin-top: 2rem; }
-@media (max-width: 34rem) { main { padding: 1.3rem .8rem 3rem; }
-  .grid { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
-  .facts { gap: .5rem 1.6rem; } .facts dd { font-size: 1.15rem; }
+@media (max-width: 34rem) {
+  .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
   .chips p { margin: .2rem 0 0; flex-basis: 100%; } }
 @media print { .chips { display: none; } .card { break-inside: avoid; } }
 """
@@ -152,18 +123,15 @@ def gallery_page(gallery: Gallery) -> str:
     shades = {title: min(at, TYPES_MAX) for at, (title, _) in enumerate(gallery.types)}
     cards = "".join(_card(card, shades.get(card.title, TYPES_MAX)) for card in gallery.cards)
     radios, chips, rules = _chips(gallery, len(set(shades.values())))
+    facts = [(name, value, "", COLOURS[0]) for name, value in gallery.facts]
     body = (
-        f"{_header(gallery)}{_panels(gallery, shades)}{radios}{chips}"
-        f'<div class="grid" style="--ratio:{_ratio(gallery.cards)}">{cards}</div>'
+        f"{header(gallery.name, 'lmdbio gallery', gallery.path)}{tiles(facts)}"
+        f"{_panels(gallery, shades)}{radios}{chips}"
+        f'<div class="cards" style="--ratio:{_ratio(gallery.cards)}">{cards}</div>'
         "<footer>Made by <code>lmdbio gallery</code>. Types are guessed from the first bytes of "
         "each value.</footer>"
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(gallery.name)}: gallery</title><style>{STYLE}{rules}</style></head>"
-        f"<body><main>{body}</main></body></html>\n"
-    )
+    return document(f"{gallery.name}: gallery", body, STYLE + rules)
 
 
 def _ratio(cards: Sequence[Card]) -> str:
@@ -173,61 +141,40 @@ def _ratio(cards: Sequence[Card]) -> str:
     return f"{min(2.5, max(0.8, middle)):.2f}"
 
 
-def _header(gallery: Gallery) -> str:
-    facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in gallery.facts
-    )
-    return (
-        f'<header><p class="eyebrow">lmdbio gallery</p><h1>{escape(gallery.name)}</h1>'
-        f'<p class="path">{escape(gallery.path)}</p><dl class="facts">{facts}</dl></header>'
-    )
-
-
 def _panels(gallery: Gallery, shades: dict[str, int]) -> str:
-    total = sum(count for _, count in gallery.types) or 1
     stack = "".join(
-        f'<i style="--shade:var(--c{shades[title]});flex:{count}"></i>'
+        f'<i style="--shade:{_colour(shades[title])};flex:{count}"></i>'
         for title, count in gallery.types
-    )
-    rows = "".join(
-        f'<li style="--shade:var(--c{shades[title]})"><span>{escape(title)}</span>'
-        f"<b>{_share(count, total)}</b></li>"
-        for title, count in gallery.types[:LEGEND_MAX]
     )
     hidden = len(gallery.types) - LEGEND_MAX
     more = f"<li><span>and {hidden} more</span></li>" if hidden > 0 else ""
-    panels = [
-        f'<section class="panel"><h2>Types</h2><div class="stack">{stack}</div>'
-        f'<ul class="legend">{rows}{more}</ul></section>'
-    ]
+    kinds = f'<ul class="kinds">{_shares(gallery.types, shades)}{more}</ul>'
+    panels = section("Types", "", f'<div class="stack">{stack}</div>{kinds}')
     if gallery.sizes:
-        panels.append(
-            '<section class="panel"><h2>Sizes of values<small>of the records shown</small></h2>'
-            f"{histogram_svg(gallery.sizes)}</section>"
-        )
+        panels += section("Sizes of values", "of the records shown", histogram_svg(gallery.sizes))
     if gallery.forms:
-        total = sum(count for _, count in gallery.forms) or 1
-        rows = "".join(
-            f"<li><span><code>{escape(form)}</code></span><b>{_share(count, total)}</b></li>"
-            for form, count in gallery.forms
+        ends = " to ".join(
+            f"<code>{escape(_short(card.key))}</code>"
+            for card in (*gallery.cards[:1], *gallery.cards[-1:])
         )
-        ends = ""
-        if gallery.cards:
-            first, last = gallery.cards[0].key, gallery.cards[-1].key
-            ends = (
-                f"<li><span><code>{escape(_short(first))}</code> to "
-                f"<code>{escape(_short(last))}</code></span></li>"
-            )
-        panels.append(
-            f'<section class="panel"><h2>Keys</h2><ul class="legend forms">{rows}{ends}</ul>'
-            "</section>"
-        )
-    return f'<div class="panels">{"".join(panels)}</div>'
+        forms = f'<ul class="kinds">{_shares(gallery.forms, {})}</ul>'
+        panels += section("Keys", "", f"{forms}{ends}")
+    return f'<div class="panels">{panels}</div>'
 
 
-def _share(count: int, total: int) -> str:
-    return f"{count:,} · {count / total:.0%}"
+def _shares(counts: Sequence[tuple[str, int]], shades: Mapping[str, int]) -> str:
+    """List texts with how many have each, and which share; with colours, the first of them."""
+    total = sum(count for _, count in counts) or 1
+    rows = ""
+    for text, count in counts[:LEGEND_MAX] if shades else counts:
+        style = f' style="--shade:{_colour(shades[text])}"' if shades else ""
+        shown = escape(text) if shades else f"<code>{escape(text)}</code>"
+        rows += f"<li{style}><span>{shown}</span><b>{count:,} · {count / total:.0%}</b></li>"
+    return rows
+
+
+def _colour(shade: int) -> str:
+    return f"var(--{COLOURS[shade] if shade < TYPES_MAX else 'quiet'})"
 
 
 def _short(text: str, length: int = 60) -> str:
@@ -242,15 +189,15 @@ def _chips(gallery: Gallery, shades: int) -> tuple[str, str, str]:
     names = [title for title, _ in gallery.types[:TYPES_MAX]]
     if shades > TYPES_MAX:
         names.append("others")
-    inputs = '<input class="choose" type="radio" name="t" id="all" checked>'
+    inputs = '<input class="choose" type="radio" name="t" id="all" checked="checked"/>'
     labels = '<label for="all">All</label>'
-    rules = [_chip_rule("all", "--ink")]
+    rules = [_chip_rule("all", "var(--ink)")]
     for at, name in enumerate(names):
-        inputs += f'<input class="choose" type="radio" name="t" id="t{at}">'
+        inputs += f'<input class="choose" type="radio" name="t" id="t{at}"/>'
         labels += f'<label for="t{at}">{escape(name)}</label>'
         rules.append(
-            f"#t{at}:checked ~ .grid .card:not(.k{at}) {{ display: none; }}"
-            + _chip_rule(f"t{at}", f"--c{at}")
+            f"#t{at}:checked ~ .cards .card:not(.k{at}) {{ display: none; }}"
+            + _chip_rule(f"t{at}", _colour(at))
         )
     return inputs, f'<div class="chips">{labels}{note}</div>', "".join(rules)
 
@@ -258,15 +205,15 @@ def _chips(gallery: Gallery, shades: int) -> tuple[str, str, str]:
 def _chip_rule(name: str, shade: str) -> str:
     return (
         f"#{name}:checked ~ .chips label[for={name}] "
-        f"{{ background: var({shade}); border-color: var({shade}); color: var(--paper); }}"
-        f"#{name}:focus-visible ~ .chips label[for={name}] {{ outline: 2px solid var(--c0); }}"
+        f"{{ background: {shade}; border-color: {shade}; color: var(--paper); }}"
+        f"#{name}:focus-visible ~ .chips label[for={name}] {{ outline: 2px solid; }}"
     )
 
 
 def _card(card: Card, shade: int) -> str:
     if card.image:
         pixels = ' class="pixels"' if 0 < card.width <= 96 else ""
-        well = f'<img{pixels} loading="lazy" alt="" src="{escape(card.image)}">'
+        well = f'<img{pixels} loading="lazy" alt="" src="{escape(card.image)}"/>'
     elif card.lines:
         text = "\n".join(card.lines[:TEXT_LINES])
         is_short = len(card.lines) == 1 and len(text) <= 32
@@ -276,7 +223,7 @@ def _card(card: Card, shade: int) -> str:
         well = f"<em>{escape(' '.join((card.title, card.detail)))}</em>"
     detail = " ".join(filter(None, (card.title, card.detail)))
     return (
-        f'<figure class="card k{shade}" style="--shade:var(--c{shade})">'
+        f'<figure class="card k{shade}" style="--shade:{_colour(shade)}">'
         f'<div class="well">{well}</div><figcaption title="{escape(card.key)}">'
         f"<b>{escape(_short(card.key, 120))}</b><span>{escape(_short(detail, 80))}</span>"
         f"<span>{size_text(card.length)}</span></figcaption></figure>"
@@ -303,7 +250,7 @@ def histogram_svg(sizes: Sequence[int]) -> str:
         for at, each in enumerate(bins)
         if (height := max(2.0, HEIGHT * each.count / most) if each.count else 0.0)
     )
-    base = f'<line x1="0" x2="{WIDTH}" y1="{HEIGHT + 0.5}" y2="{HEIGHT + 0.5}"/>'
+    base = f'<line class="grid" x1="0" x2="{WIDTH}" y1="{HEIGHT + 0.5}" y2="{HEIGHT + 0.5}"/>'
     marks = (
         f'<text x="0" y="{HEIGHT + FOOT}">{size_text(ordered[0])}</text>'
         f'<text x="{WIDTH / 2}" y="{HEIGHT + FOOT}" text-anchor="middle">'

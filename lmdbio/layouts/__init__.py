@@ -1,14 +1,12 @@
 """layouts: which records of a database are samples, as the programs know it that write them.
 
     layout    a layout, the keys that it looks at, and the selection that it finds
-    numbered  samples whose keys are numbers, with or without other keys beside them
+    numbered  samples whose keys are numbers, with or without other keys beside them, and how many
+              of them values tell
     aselmdb   rows of ase's databases, some of them deleted
-    told      numbers that values tell: how many samples there are
     whole     databases of which each record is a sample
     known     the layouts that are found by themselves, or by name
-    beside    keys that look like no sample's, where no layout is known
-    skipping  keys that are left out
-    wanted    what callers say of all this
+    wanted    what callers say of all this; keys that are left out, or look like no sample's
 
 Values are never unpickled: keys tell all, beside a few values of text, JSON or a pickled number.
 

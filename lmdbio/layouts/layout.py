@@ -75,11 +75,11 @@ class Selection:
 
     Attributes:
         layout: name of the layout.
-        samples: number of samples, as far as a look at a few keys tells; None: it does not.
-        metadata: keys that are there and belong to no sample.
-        columns: records of a sample.
-        order: returns the records of all samples, numbered in key order: int64 of shape
-            (samples,), or (samples, columns). It raises IncompatibleError where the keys
+        samples: number of samples, judged by a few keys; None: these do not tell.
+        metadata: existing keys that belong to no sample.
+        columns: number of records per sample.
+        order: function that returns the records of all samples, numbered in key order: int64 of
+            shape (samples,), or (samples, columns). It raises IncompatibleError if the keys
             contradict the layout. None: each record is a sample, in key order.
     """
 
@@ -91,7 +91,7 @@ class Selection:
 
 
 class Layout(Protocol):
-    """A way in which programs put samples into a database: a value that can be pickled."""
+    """The way in which a program stores samples in a database: a value that can be pickled."""
 
     @property
     def name(self) -> str:

@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, IncompatibleError
-from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenDatabase, judge, opening, settled
+from lmdbio.locate.refusals import refuse_headers
 from lmdbio.planning.schedule import Run, Schedule
 from lmdbio.provenance import Paths, data_files, in_words, name_bytes
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.locate.key_index import Groups
-from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenFile, guard_state, opening, settled
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.refusals import refuse_headers
 from lmdbio.locate.told import Told
 from lmdbio.locate.walk import WalkedTree, walk_tree
 from lmdbio.provenance import (
@@ -170,7 +170,7 @@ def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order)
 
     Args:
         layout: "auto", the name of a layout or a ``Layout``; None: each record is a sample.
-        skip: keys and patterns of keys that are left out (``layouts.skipping``).
+        skip: keys and patterns of keys that are left out (``layouts.wanted``).
         order: order of the records, an argument of ``open_record_index``.
 
     Raises:

@@ -17,11 +17,9 @@ from lmdbio import _core
 from lmdbio._core import Move
 from lmdbio.errors import IncompatibleError
 from lmdbio.inside.keytext import show_key
-from lmdbio.layouts.beside import odd_keys
 from lmdbio.layouts.known import AUTO, find_layout
 from lmdbio.layouts.layout import Selection
-from lmdbio.layouts.skipping import find_skipped
-from lmdbio.layouts.wanted import Wanted
+from lmdbio.layouts.wanted import Wanted, find_skipped, odd_keys
 from lmdbio.locate.key_index import KeyIndex
 from lmdbio.locate.open_database import OpenFile, guard_state
 from lmdbio.locate.walk import walk_tree

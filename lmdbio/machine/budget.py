@@ -23,6 +23,7 @@ __all__ = [
     "available_bytes",
     "budget_bytes",
     "cached_bytes_max",
+    "control_groups",
     "recently_available_bytes",
 ]
 
@@ -40,8 +41,8 @@ def _statistic(path: str, name: str) -> int | None:
     return procfs.whole((rest.split(None, 1) or [""])[0])
 
 
-def _groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
-    """(folder, limit file, usage file, statistic of reclaimable pages) per control group.
+def control_groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield folder, limit file, usage file, statistic of reclaimable pages per control group.
 
     From the process's own group up to the mount: a limit anywhere above holds too. Inside a
     container the group's path is often not what is mounted; then only the mount's own counts.
@@ -78,7 +79,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
         available = kib * 1024
     else:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for folder, limit_file, usage_file, statistic in _groups(root):
+    for folder, limit_file, usage_file, statistic in control_groups(root):
         limit = procfs.number(f"{folder}/{limit_file}")
         usage = None if limit is None else procfs.number(f"{folder}/{usage_file}")
         if limit is not None and usage is not None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -52,16 +52,18 @@ __all__ = [
 VERSION = 1
 #: No storage is as slow or as fast, bytes per second.
 RATE_MIN, RATE_MAX = 16.0, 1e15
-#: Seconds since 1970 that no date is for: the end of the year 9998.
-MEASURED_MAX = 253_370_764_800
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
 #: Jobs of so many shapes are remembered, the newest ones.
 STAGGERINGS_MAX = 32
-#: Numbers of nodes are powers of two, each measured in two ways.
-SHARED_MAX = 64
-#: No job has as many roots, and no round of measuring as many runs.
-ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
+#: Items of each list. Numbers of nodes are powers of two, each measured in two ways; no round of
+#: measuring has as many runs.
+ITEMS_MAX = {"samples": 1 << 10, "staggerings": STAGGERINGS_MAX, "shared": 64, "rates": 1 << 10}
+#: Counts, where no job has as many roots; and numbers: "measured" is in seconds since 1970, up to
+#: the end of the year 9998.
+COUNTS_MAX = {"request_bytes": 1 << 30, "depth": 256, "requests": 1 << 40}
+ROOTS_MAX = 1 << 20
+NUMBERS_MAX = {"measured": 253_370_764_800, "seconds": sys.float_info.max, "rate": RATE_MAX}
 
 Pattern: TypeAlias = Literal["stream", "random"]
 Kind: TypeAlias = Literal["pread", "direct"]
@@ -69,6 +71,8 @@ SampleKind: TypeAlias = Kind | Literal["memory", "network"]
 KINDS = (*get_args(Kind), "memory", "network")
 #: Identities of the memory of this user's machines, and of the network between them.
 MEMORY, NETWORK = "memory", "network"
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +263,8 @@ def store(calibration: Calibration) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
-        part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
+        kept = {"version": VERSION, **asdict(calibration)}
+        part.write_text(json.dumps(kept, indent=1), encoding="utf-8")
         part.replace(file)
     finally:
         tuned_folder.changed()
@@ -289,10 +294,6 @@ def renewed(kept: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple
     return tuple(both[-STAGGERINGS_MAX:])
 
 
-def _encode(calibration: Calibration) -> dict[str, Any]:
-    return {"version": VERSION, **asdict(calibration)}
-
-
 def _decode(text: bytes, identity: str) -> Calibration:
     """Every value is checked: it decides how much memory is taken."""
     if len(text) > FILE_BYTES_MAX:
@@ -304,21 +305,13 @@ def _decode(text: bytes, identity: str) -> Calibration:
         raise ValueError(f"version {found.get('version')!r}, not {VERSION}")
     if found.get("identity") != identity:
         raise ValueError("it is of another file system")
-    samples = found["samples"]
-    if not isinstance(samples, list) or not samples:
-        raise ValueError("no samples")
-    jobs = found.get("staggerings", [])  # not there in files of earlier versions
-    if not isinstance(jobs, list) or len(jobs) > STAGGERINGS_MAX:
-        raise ValueError("what jobs measured is no list, or too long a one")
-    shared = found.get("shared", [])
-    if not isinstance(shared, list) or len(shared) > SHARED_MAX:
-        raise ValueError("what nodes measured together is no list, or too long a one")
     return Calibration(
         identity,
-        _measured(found),
-        tuple(map(_sample, samples)),
-        tuple(map(_staggering, jobs)),
-        tuple(map(_shared, shared)),
+        _number(found, "measured"),
+        _several(found, "samples", _sample),
+        # Not there in files of earlier versions.
+        _several({"staggerings": []} | found, "staggerings", _staggering, least=0),
+        _several({"shared": []} | found, "shared", _shared, least=0),
     )
 
 
@@ -328,10 +321,10 @@ def _sample(found: dict[str, Any]) -> Sample:
     sample = Sample(
         kind=found["kind"],
         pattern=found["pattern"],
-        request_bytes=_count(found, "request_bytes", 1 << 30),
-        depth=_count(found, "depth", 256),
-        requests=_count(found, "requests", 1 << 40),
-        seconds=_positive(found, "seconds"),
+        request_bytes=_count(found, "request_bytes"),
+        depth=_count(found, "depth"),
+        requests=_count(found, "requests"),
+        seconds=_number(found, "seconds"),
     )
     if not RATE_MIN <= sample.rate <= RATE_MAX:
         raise ValueError(f"{sample.rate:g} bytes a second")
@@ -341,7 +334,7 @@ def _sample(found: dict[str, Any]) -> Sample:
 
 
 def _shared(found: dict[str, Any]) -> SharedSample:
-    return SharedSample(_count(found, "readers", ROOTS_MAX), _sample(found["sample"]))
+    return SharedSample(_count(found, "readers"), _sample(found["sample"]))
 
 
 def _staggering(found: dict[str, Any]) -> Staggering:
@@ -349,48 +342,40 @@ def _staggering(found: dict[str, Any]) -> Staggering:
 
     if found["assignment"] not in ASSIGNMENTS:
         raise ValueError(f"a job that reads {found['assignment']!r}")
-    roots = _count(found, "roots", ROOTS_MAX)
-    samples = found["samples"]
-    if not isinstance(samples, list) or not samples:
-        raise ValueError("a job without samples")
-    made = tuple(_token_sample(sample, roots) for sample in samples)
-    if len({sample.tokens for sample in made}) < len(made):
+    samples = _several(found, "samples", _token_sample)
+    nodes, roots = _count(found, "nodes"), _count(found, "roots")
+    if max(sample.tokens for sample in samples) > roots:
+        raise ValueError("more tokens than roots")
+    if len({sample.tokens for sample in samples}) < len(samples):
         raise ValueError("a number of tokens comes twice")
-    return Staggering(
-        nodes=_count(found, "nodes", ROOTS_MAX),
-        roots=roots,
-        assignment=found["assignment"],
-        measured=_measured(found),
-        samples=made,
-    )
+    return Staggering(nodes, roots, found["assignment"], _number(found, "measured"), samples)
 
 
-def _token_sample(found: dict[str, Any], roots: int) -> TokenSample:
-    rates = found["rates"]
-    if not isinstance(rates, list) or not 1 <= len(rates) <= RUNS_MAX:
-        raise ValueError("tokens without rates, or with too many")
-    made = tuple(_positive({"rate": rate}, "rate") for rate in rates)
-    if max(made) > RATE_MAX:
-        raise ValueError(f"{max(made):g} bytes a second")
-    return TokenSample(_count(found, "tokens", roots, least=0), made)
+def _token_sample(found: dict[str, Any]) -> TokenSample:
+    rates = _several(found, "rates", lambda rate: _number({"rate": rate}, "rate"))
+    return TokenSample(_count(found, "tokens", least=0), rates)
 
 
-def _count(found: dict[str, Any], name: str, most: int, *, least: int = 1) -> int:
+def _several(
+    found: dict[str, Any], name: str, made: Callable[[Any], Item], *, least: int = 1
+) -> tuple[Item, ...]:
+    """Return what is made of each item of a list."""
+    items = found[name]
+    if not isinstance(items, list) or not least <= len(items) <= ITEMS_MAX[name]:
+        raise ValueError(f"{name} is no list, or one of too many or too few")
+    return tuple(map(made, items))
+
+
+def _count(found: dict[str, Any], name: str, *, least: int = 1) -> int:
     value = found[name]
+    most = COUNTS_MAX.get(name, ROOTS_MAX)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name} is {value!r}")
     return value
 
 
-def _measured(found: dict[str, Any]) -> float:
-    when = _positive(found, "measured")
-    if when > MEASURED_MAX:
-        raise ValueError(f"measured is {when:g}")
-    return when
-
-
-def _positive(found: dict[str, Any], name: str) -> float:
-    value = found[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+def _number(found: dict[str, Any], name: str) -> float:
+    value, most = found[name], NUMBERS_MAX[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
         raise ValueError(f"{name} is {value!r}")
     return float(value)

@@ -66,7 +66,8 @@ def follow(
     Args:
         owner: object that has a file open. It is not held.
         facts: function from the owner to its ``ledger.Facts``; called where there is a ledger.
-        counter: counter of its stages (``ledger.Counter``); None: nothing of it is counted.
+        counter: object whose ``total`` adds what it counted to ``Stats`` of engines; None: nothing
+            of it is counted.
         engines: function that returns what its engines counted, also after they were closed
             (``Stats``); goes with ``counter``. It does not hold ``owner``.
     """

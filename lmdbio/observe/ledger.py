@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from lmdbio import _core
 from lmdbio.errors import Error
@@ -26,13 +26,6 @@ from lmdbio.remote import is_url
 from lmdbio.system import fork
 
 __all__ = ["Facts", "FileState", "Ledger", "Line", "begin", "ended", "follow"]
-
-
-class Counter(Protocol):
-    """The counts of an object, besides those of its engines."""
-
-    def total(self, engines: Stats) -> Stats:
-        """Return all counts of this process, its engines having counted these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class _Open:
         self,
         owner: weakref.ref[Any],
         facts: Facts,
-        counter: Counter | None,
+        counter: Any,
         engines: Callable[[], Stats] | None,
     ) -> None:
         self._owner, self.facts = owner, facts
@@ -156,7 +149,7 @@ class Ledger:
         self,
         owner: Any,
         facts: Facts,
-        counter: Counter | None,
+        counter: Any,
         engines: Callable[[], Stats] | None,
     ) -> None:
         """Count what an object reads until it is closed or dies; see ``active.follow``."""

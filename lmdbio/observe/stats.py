@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from time import monotonic_ns
 from typing import Any, Literal, TypeAlias
@@ -22,22 +22,42 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.observe import tracing
+from lmdbio.observe import active, tracing
 from lmdbio.system import fork
 
-__all__ = ["Rest", "Stats", "StageCounter"]
+__all__ = ["Source", "Stage", "StageCounter", "Stats"]
 
-#: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
-#: read, or to seek.
-Rest: TypeAlias = Literal["reads", "idle", "turn"]
+#: Stages, each by the name that a trace has for it. The last three are a root's rests: reads are
+#: under way; no slot is free; it is another root's turn to read, or to seek.
+Stage: TypeAlias = Literal[
+    "locate", "plan", "submit", "stream ahead", "wait", "wait for a block", "copy", "publish",
+    "wait for reads", "idle, no free slot", "wait for turn",
+]  # fmt: skip
 #: Where rows of a block came from: the root's own memory, its disk, another root, or the file.
 Source: TypeAlias = Literal["own", "disk", "peer", "file"]
-#: Why another root has not sent a row: it came too late, or that root has ended.
-Missed: TypeAlias = Literal["late", "gone"]
-_RESTS: dict[Rest, str] = {
-    "reads": "wait for reads",
-    "idle": "idle, no free slot",
-    "turn": "wait for turn",
+#: The field of ``Stats`` that each stage's time is added to.
+_SECONDS: dict[Stage, str] = {
+    "locate": "locate_seconds",
+    "plan": "plan_seconds",
+    "submit": "submit_seconds",
+    "stream ahead": "wait_seconds",
+    "wait": "wait_seconds",
+    "wait for a block": "wait_seconds",
+    "copy": "copy_seconds",
+    "publish": "fill_seconds",
+    "wait for reads": "fill_seconds",
+    "idle, no free slot": "idle_seconds",
+    "wait for turn": "turn_seconds",
+}
+#: Amounts that a trace tells, and what they are called there.
+_TOLD = {
+    "records": "records",
+    "record_bytes": "bytes",
+    "located_records": "records",
+    "planned_requests": "requests",
+    "planned_bytes": "bytes",
+    "gap_bytes": "gap_bytes",
+    "block_bytes": "bytes",
 }
 
 
@@ -192,26 +212,17 @@ class Stats:
 
 
 _NOTHING = Stats()
+_FIELDS = tuple(each.name for each in fields(Stats))
 
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6f}"
 
 
-def _told(totals: _core.PlanTotals) -> dict[str, int]:
-    """A plan, for a trace."""
-    return {
-        "requests": totals.requests,
-        "bytes": totals.buffer_bytes,
-        "gap_bytes": totals.waste_bytes,
-    }
-
-
 class StageCounter:
     """Adds up the stages of one surface, and notes them where a trace is taken.
 
-    Each method ends a stage that began at a moment of ``monotonic_ns`` and returns now, for the
-    stage after it. Threads may share it.
+    Threads may share it.
 
     Args:
         engines: a method of the owner: what its engines counted so far, also after they were
@@ -225,7 +236,7 @@ class StageCounter:
 
     def __init__(self, engines: Callable[[], Stats]) -> None:
         bound: Any = engines
-        self._owner, self._counts = weakref.ref(bound.__self__), bound.__func__
+        self._owner, self._engine_counts = weakref.ref(bound.__self__), bound.__func__
         self._before = _NOTHING  # the engines' counts that were the parent process's
         self._begin()
         fork.register(self)
@@ -233,125 +244,92 @@ class StageCounter:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._lent: deque[npt.NDArray[np.uint64]] = deque()
-        self.records = self.record_bytes = self.located_records = 0
-        self.planned_bytes = self.gap_bytes = self.singles = self.single_bytes = 0
-        self.locate_ns = self.plan_ns = self.submit_ns = self.wait_ns = self.copy_ns = 0
-        self.iterations = self.blocks = self.fill_ns = self.idle_ns = self.turn_ns = 0
-        self.guessed_bytes = self.guessed_records = 0
-        self.source_records: Counter[str] = Counter()
-        self.source_bytes: Counter[str] = Counter()
+        #: By the field of ``Stats``; seconds as nanoseconds.
+        self._counts = dict.fromkeys((*_FIELDS, *_TOLD), 0)
+        self._singles = self._single_bytes = self._single_ns = 0
         self.by_epoch: dict[tuple[int, Source], tuple[int, int]] = {}
-        self.warm_bytes = 0
 
     def _engines(self) -> Stats:
         owner = self._owner()
-        return Stats() if owner is None else self._counts(owner)
+        return Stats() if owner is None else self._engine_counts(owner)
 
     def _after_fork(self) -> None:
         self._begin()
         self._before = self._engines()
 
-    def located(self, begun: int, records: int) -> int:
-        """Count the locating of records that began at ``begun``, and return the time now."""
-        now = monotonic_ns()
-        with self._lock:
-            self.located_records += records
-            self.locate_ns += now - begun
-        if tracing.is_on():
-            tracing.note("locate", begun, now, {"records": records})
-        return now
-
-    def planned(self, begun: int, totals: _core.PlanTotals) -> int:
-        """A plan was made (``_core.PlanTotals``)."""
-        now = monotonic_ns()
-        with self._lock:
-            self.planned_bytes += totals.buffer_bytes
-            self.gap_bytes += totals.waste_bytes
-            self.plan_ns += now - begun
-        if tracing.is_on():
-            tracing.note("plan", begun, now, _told(totals))
-        return now
-
-    def submitted(self, begun: int) -> int:
-        """Count a submission that began at ``begun``, and return the time now."""
-        now = monotonic_ns()
-        with self._lock:
-            self.submit_ns += now - begun
-        if tracing.is_on():
-            tracing.note("submit", begun, now)
-        return now
-
-    def waited(self, begun: int, what: str = "wait") -> int:
-        """Somebody was held up."""
-        now = monotonic_ns()
-        with self._lock:
-            self.wait_ns += now - begun
-        if tracing.is_on():
-            tracing.note(what, begun, now)
-        return now
-
-    def copied(self, begun: int, lengths: npt.NDArray[np.uint64]) -> int:
-        """Records of these lengths were made into objects, and handed out."""
-        now = monotonic_ns()
-        size = int(lengths.sum())
-        with self._lock:
-            self.copy_ns += now - begun
-            self.records += len(lengths)
-            self.record_bytes += size
-        if tracing.is_on():
-            tracing.note("copy", begun, now, {"records": len(lengths), "bytes": size})
-        return now
-
-    def batch(self, moments: tuple[int, ...], records: int, totals: _core.PlanTotals) -> None:
-        """Records were read as they lie, in one go: one call costs less than five.
+    def span(self, stage: Stage, begun: int, **amounts: int) -> int:
+        """Count a stage, and note it in a trace.
 
         Args:
-            moments: moments when it began, and was located, planned, had let the stream behind
-                random reads go on, and was submitted.
-            records: number of records.
-            totals: totals of the plan.
+            stage: name of the stage.
+            begun: moment of ``monotonic_ns`` at which it began; it ends now.
+            amounts: counts of what it did, by the field of ``Stats``; a trace tells ``_TOLD``.
+
+        Returns:
+            The moment now, for the stage after it.
         """
-        now = monotonic_ns()
-        begun, located, planned, ahead, submitted = moments
+        now, counts = monotonic_ns(), self._counts
         with self._lock:
-            self.records += records
-            self.record_bytes += totals.record_bytes
-            self.located_records += records
-            self.planned_bytes += totals.buffer_bytes
-            self.gap_bytes += totals.waste_bytes
-            self.locate_ns += located - begun
-            self.plan_ns += planned - located
-            self.submit_ns += submitted - ahead
-            self.wait_ns += now - submitted + ahead - planned
-        if tracing.is_on():
-            tracing.note("locate", begun, located, {"records": records})
-            tracing.note("plan", located, planned, _told(totals))
-            tracing.note("stream ahead", planned, ahead)
-            tracing.note("submit", ahead, submitted)
-            tracing.note("wait", submitted, now, {"bytes": totals.buffer_bytes})
+            counts[_SECONDS[stage]] += now - begun
+            for name, amount in amounts.items():
+                counts[name] += amount
+        if active.trace is not None:
+            told = {_TOLD[name]: amount for name, amount in amounts.items() if name in _TOLD}
+            tracing.note(stage, begun, now, told)
+        return now
+
+    def count(self, **amounts: int) -> None:
+        """Count what takes no time of its own, by the field of ``Stats``."""
+        counts = self._counts
+        with self._lock:
+            for name, amount in amounts.items():
+                counts[name] += amount
+
+    def planned(self, begun: int, totals: _core.PlanTotals) -> int:
+        """Count a plan, as ``span`` does."""
+        return self.span(
+            "plan",
+            begun,
+            planned_requests=totals.requests,
+            planned_bytes=totals.buffer_bytes,
+            gap_bytes=totals.waste_bytes,
+        )
 
     def gathered(self, begun: int, located: int, records: int, size: int) -> None:
-        """Records were copied from the page cache as they lie.
+        """Count records that were copied from the page cache as they lie.
 
         Args:
             begun, located: moments: when it began, and where they lie was known.
             records: number of records.
             size: their bytes.
         """
-        now = monotonic_ns()
+        now, counts = monotonic_ns(), self._counts
         with self._lock:
-            self.records += records
-            self.record_bytes += size
-            self.located_records += records
-            self.planned_bytes += size
-            self.locate_ns += located - begun
-            self.wait_ns += now - located
-        if tracing.is_on():
+            counts["records"] += records
+            counts["record_bytes"] += size
+            counts["located_records"] += records
+            counts["planned_bytes"] += size
+            counts["locate_seconds"] += located - begun
+            counts["wait_seconds"] += now - located
+        if active.trace is not None:
             tracing.note("locate", begun, located, {"records": records})
             tracing.note("wait", located, now, {"bytes": size})
 
+    def single(self, begun: int, length: int) -> None:
+        """Count a record that was located, read and handed out, all of which was waiting.
+
+        Programs do so record by record, so this takes three sums and no names.
+        """
+        now = monotonic_ns()
+        with self._lock:
+            self._singles += 1
+            self._single_bytes += length
+            self._single_ns += now - begun
+        if active.trace is not None:
+            tracing.note("wait", begun, now, {"bytes": length})
+
     def lent(self, lengths: npt.NDArray[np.uint64]) -> None:
-        """Records of these lengths, which nobody changes, were handed out of memory.
+        """Count records of these lengths, which nobody changes, that were lent from memory.
 
         That takes a few microseconds in all, so they are not timed, and added up later.
         """
@@ -364,49 +342,9 @@ class StageCounter:
         while self._lent:
             with contextlib.suppress(IndexError):  # another thread took the last one
                 lengths = self._lent.popleft()
-                self.records += len(lengths)
-                self.located_records += len(lengths)
-                self.record_bytes += int(lengths.sum())
-
-    def single(self, begun: int, length: int) -> None:
-        """One record was located, read and handed out; all of that counts as waiting."""
-        now = monotonic_ns()
-        with self._lock:
-            self.singles += 1
-            self.single_bytes += length
-            self.wait_ns += now - begun
-        if tracing.is_on():
-            tracing.note("wait", begun, now, {"bytes": length})
-
-    def filled(self, begun: int, times: tuple[float, float], size: int) -> None:
-        """A block, whose reads had these times, was published."""
-        now = monotonic_ns()
-        with self._lock:
-            self.blocks += 1
-            self.fill_ns += now - begun
-            block = self.blocks - 1
-        if tracing.is_on():
-            tracing.note("publish", begun, now, {"block": block, "bytes": size})
-            tracing.note_flight("block", times, {"block": block, "bytes": size})
-
-    def rested(self, why: Rest, begun: int) -> None:
-        """A root's thread had nothing to do."""
-        now = monotonic_ns()
-        with self._lock:
-            if why == "reads":
-                self.fill_ns += now - begun
-            elif why == "idle":
-                self.idle_ns += now - begun
-            else:
-                self.turn_ns += now - begun
-        if tracing.is_on():
-            tracing.note(_RESTS[why], begun, now)
-
-    def guessed(self, size: int, hits: int) -> None:
-        """So many bytes were read on a guess, and so many records found among them."""
-        with self._lock:
-            self.guessed_bytes += size
-            self.guessed_records += hits
+                self._counts["records"] += len(lengths)
+                self._counts["located_records"] += len(lengths)
+                self._counts["record_bytes"] += int(lengths.sum())
 
     def sourced(self, source: Source, records: int, size: int, epoch: int) -> None:
         """Count rows of a block by where they came from, and the bytes that they take there.
@@ -415,33 +353,11 @@ class StageCounter:
             epoch: epoch of the rows.
         """
         with self._lock:
-            self.source_records[source] += records
-            self.source_bytes[source] += size
+            self._counts[f"{source}_records"] += records
+            if source != "peer":  # of which the exchange counts what came
+                self._counts[f"{source}_bytes"] += size
             before = self.by_epoch.get((epoch, source), (0, 0))
             self.by_epoch[epoch, source] = before[0] + records, before[1] + size
-
-    def warmed(self, size: int) -> None:
-        """Count bytes that were read to be kept."""
-        with self._lock:
-            self.warm_bytes += size
-
-    def came(self, begun: int, records: int) -> None:
-        """Note in a trace that rows have come that other roots were asked for at ``begun``."""
-        if tracing.is_on():
-            now = monotonic_ns()
-            tracing.note_flight("rows of others", (begun / 1e9, now / 1e9), {"records": records})
-
-    def missed(self, why: Missed, records: int) -> None:
-        """Count rows that another root should have sent."""
-        with self._lock:
-            self.source_records[why] += records
-
-    def iterated(self, records: int, size: int) -> None:
-        """A batch of so many records and bytes was handed out."""
-        with self._lock:
-            self.iterations += 1
-            self.records += records
-            self.record_bytes += size
 
     def sources(self) -> dict[int, dict[str, tuple[int, int]]]:
         """Return rows, and the bytes that they take, by epoch and source."""
@@ -460,33 +376,13 @@ class StageCounter:
         """Return the counts of this process, its engines having counted these."""
         with self._lock:
             self._add_lent()
-            own = Stats(
-                records=self.records + self.singles,
-                record_bytes=self.record_bytes + self.single_bytes,
-                located_records=self.located_records + self.singles,
-                locate_seconds=self.locate_ns / 1e9,
-                plan_seconds=self.plan_ns / 1e9,
-                planned_bytes=self.planned_bytes + self.single_bytes,
-                gap_bytes=self.gap_bytes,
-                submit_seconds=self.submit_ns / 1e9,
-                wait_seconds=self.wait_ns / 1e9,
-                copy_seconds=self.copy_ns / 1e9,
-                iterations=self.iterations,
-                blocks=self.blocks,
-                fill_seconds=self.fill_ns / 1e9,
-                idle_seconds=self.idle_ns / 1e9,
-                turn_seconds=self.turn_ns / 1e9,
-                guessed_bytes=self.guessed_bytes,
-                guessed_records=self.guessed_records,
-                own_records=self.source_records["own"],
-                own_bytes=self.source_bytes["own"],
-                disk_records=self.source_records["disk"],
-                disk_bytes=self.source_bytes["disk"],
-                peer_records=self.source_records["peer"],
-                file_records=self.source_records["file"],
-                file_bytes=self.source_bytes["file"],
-                late_records=self.source_records["late"],
-                gone_records=self.source_records["gone"],
-                warm_bytes=self.warm_bytes,
-            )
-        return engines - self._before + own
+            counts = self._counts.copy()
+            for name in ("records", "located_records"):
+                counts[name] += self._singles
+            for name in ("record_bytes", "planned_bytes"):
+                counts[name] += self._single_bytes
+            counts["wait_seconds"] += self._single_ns
+        own: Iterator[Any] = (
+            counts[n] / 1e9 if n.endswith("_seconds") else counts[n] for n in _FIELDS
+        )
+        return engines - self._before + Stats(*own)

@@ -43,15 +43,14 @@ WARM = ("demand", "preload", "window")
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The tiers of each root, and what it holds in them.
+    """The tiers in which each root caches its share of a data set.
 
     Attributes:
-        memory: bytes, or text such as "8G"; 0: none.
-        disk: a folder on a disk of the root's node, as text or path; None: none.
-        disk_bytes: size of the part of the data file that it keeps there, bytes or text; None:
-            half of what is free there.
-        placement: "home", "mixed", "first" or "frequency".
-        warm: "demand", "preload" or "window".
+        memory: size of the memory tier, bytes or text such as "8G"; 0: none.
+        disk: folder on a local disk of the root's node; None: none.
+        disk_bytes: size of the disk tier, bytes or text; None: half of the free space there.
+        placement: "home" (each part has one owner), "mixed", "first" or "frequency".
+        warm: "demand" (a root reads a part at its first use), "preload" or "window".
 
     Raises:
         ValueError: a value that makes no sense, or no tier at all.

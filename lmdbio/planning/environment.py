@@ -83,14 +83,12 @@ class Tier:
     Attributes:
         capacity: M.
         threads: number of threads that bring records there, and read them; at least 1.
-        reads: rate of random reads, all threads together.
-        writes: rate of random writes, all threads together; None: as quick as reads.
+        reads: rate of random reads, all threads together; writes are as quick.
     """
 
     capacity: float
     threads: int
     reads: Curve
-    writes: Curve | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.capacity <= AMOUNT_MAX:
@@ -102,11 +100,6 @@ class Tier:
     def read_rate(self) -> float:
         """Of all its threads together."""
         return self.reads.at(self.threads)
-
-    @property
-    def write_rate(self) -> float:
-        """Of all its threads together."""
-        return (self.writes or self.reads).at(self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,26 +146,27 @@ class Environment:
             raise ValueError(f"the file system has at least 1 client, not {clients}")
         return min(self.file_network, self.file_system.at(clients) / clients)
 
-    def own_rate(self, tier: int, *, divided: bool = True) -> float:
-        """M per second that one thread reads from a tier of its node (equation 3.7).
+    def own_rate(self, tier: int) -> float:
+        """M per second that one thread reads from a tier of its node.
+
+        All of the tier's rate, as the thesis' figures need it: equations 3.6 and 3.7 divide it by
+        the threads.
 
         Args:
             tier: 1 to J.
-            divided: whether threads share the tier's rate; else each has all of it.
 
         Raises:
             ValueError: there is no such tier.
         """
         if not 1 <= tier <= len(self.tiers):
             raise ValueError(f"there is no tier {tier} of {len(self.tiers)}")
-        one = self.tiers[tier - 1]
-        return one.read_rate / one.threads if divided else one.read_rate
+        return self.tiers[tier - 1].read_rate
 
-    def peer_rate(self, tier: int, *, divided: bool = True) -> float:
-        """M per second that one thread reads from a tier of another node (equation 3.6)."""
-        return min(self.network, self.own_rate(tier, divided=divided))
+    def peer_rate(self, tier: int) -> float:
+        """M per second that one thread reads from a tier of another node."""
+        return min(self.network, self.own_rate(tier))
 
     @property
     def staging_rate(self) -> float:
         """M per second that a thread makes ready in the staging buffer (equation 3.4)."""
-        return min(self.preprocess, self.staging.write_rate / self.staging.threads)
+        return min(self.preprocess, self.staging.read_rate / self.staging.threads)

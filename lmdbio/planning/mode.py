@@ -42,23 +42,22 @@ AHEAD = ("scan", "provenance")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Six choices that say how a Reader reads, never what it returns.
+    """Six choices that decide how a Reader reads, never what it returns.
 
     Attributes:
-        roots_per_node: ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the node,
-            2 above; capped at the node's ranks (``ALL_RANKS``: each reads for itself).
+        roots_per_node: number of ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the
+            node, 2 above; at most the node's ranks (``ALL_RANKS``: each reads for itself).
         locate: "seek", "speculate", "scan" or "provenance".
-        engine: "auto": explicit reads, as ``machine/choice`` chooses them; or "mmap", "pread",
-            "direct", "staged" or "uring", and no other; "remote": by requests, of a URL.
-        block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
-            many as give large requests within the memory budget.
-        tokens: turns to read, handed from root to root, so that no more of them read at the
-            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): as many as ``lmdbio tune``
-            found to be best on so many nodes, else one for eight roots.
-
-        phases: 1: each root reads what its ranks use; 2: roots read neighbouring slices, and hand
-            each other what they use (two-phase I/O), where MPI can carry that; ``AUTO`` (0): 2
-            where records are shuffled in windows, else 1.
+        engine: "auto": explicit reads that suit the storage (``machine/choice``); or "mmap",
+            "pread", "direct", "staged", "uring"; "remote": requests to a URL.
+        block_iterations: number of iterations whose reads are planned together (k); ``AUTO`` (0):
+            enough for large requests within the memory budget.
+        tokens: number of roots that may read at the same time, in turns; 0: all.
+            ``USUAL_TOKENS`` (-1): the best number that ``lmdbio tune`` found for as many nodes,
+            else one for eight roots.
+        phases: 1: each root reads what its ranks use; 2: roots read neighbouring slices and
+            exchange the rows (two-phase I/O), if MPI can carry that; ``AUTO`` (0): 2 if records
+            are shuffled in windows, else 1.
 
     Raises:
         ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of

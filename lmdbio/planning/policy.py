@@ -104,11 +104,14 @@ class Policy:
             f"no policy is called {name!r}; known: {', '.join(p.name for p in POLICIES)}"
         )
 
-    def words(self, cache: Cache, shuffle: Shuffle | None, windows: Shuffle) -> Words | None:
+    def words(
+        self, cache: Cache | None, shuffle: Shuffle | None, windows: Shuffle
+    ) -> Words | None:
         """Return the words of a Reader that loads its data so; None: no Reader does.
 
         Args:
-            cache: tiers of each root, of which the policy takes what it uses.
+            cache: tiers of each root, of which the policy takes what it uses; None: there are
+                none.
             shuffle: shuffle of each epoch.
             windows: the same where the policy needs an order by windows.
         """
@@ -116,7 +119,7 @@ class Policy:
         if told is None:
             return None
         order = windows if told.windows else shuffle
-        if told.placement is None:
+        if told.placement is None or cache is None:
             return Words(None, told.assignment, order)
         keeps_in_memory = told.placement in ("mixed", *RECORD_PLACEMENTS)
         if keeps_in_memory and not cache.memory:

@@ -49,11 +49,11 @@ WARMING_WINDOWS, WARMING_CHUNKS, GRAIN_BYTES = 16, 8, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """A set of orders that an epoch may have.
+    """An order that epochs may have. Make one by ``groups``, ``windows``, ``runs`` or ``given``.
 
     Attributes:
-        chunk: records that stay together, at least 1; the last chunk may have fewer.
-        window: chunks whose records are shuffled among each other, at least 1.
+        chunk: number of records that stay together, at least 1; the last chunk may have fewer.
+        window: number of chunks whose records are shuffled among each other, at least 1.
         inner: whether records are shuffled inside windows; else chunks keep their order.
         order: record numbers of a ``given`` order, as the bytes of an int64 array; else None.
         held: number of records of ``mixed``, from the first on, that may come anywhere; else 0.
@@ -117,17 +117,17 @@ class Shuffle:
 
     @classmethod
     def groups(cls, size: int) -> Shuffle:
-        """Groups of ``size`` records in chance order, each shuffled inside."""
+        """Groups of ``size`` records in random order, each shuffled inside."""
         return cls(size)
 
     @classmethod
     def windows(cls, chunk: int, window: int) -> Shuffle:
-        """``window`` chunks of ``chunk`` records, from anywhere, shuffled together."""
+        """``window`` chunks of ``chunk`` records, from random places, shuffled together."""
         return cls(chunk, window)
 
     @classmethod
     def runs(cls, length: int) -> Shuffle:
-        """Runs of ``length`` records in chance order, each in its own."""
+        """Runs of ``length`` records in random order, each in its own."""
         return cls(length, inner=False)
 
     @classmethod
@@ -159,7 +159,7 @@ class Shuffle:
 
     @classmethod
     def given(cls, order: npt.ArrayLike) -> Shuffle:
-        """A list of one's own, the same in each epoch.
+        """Your own list, the same in each epoch.
 
         Args:
             order: record numbers, integers of shape (count,), each of them once.

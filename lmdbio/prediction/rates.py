@@ -9,7 +9,6 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,35 +97,32 @@ def with_file_system(
     return environment, f"file system: as lmdbio tune measured, M a second by nodes {points}"
 
 
-def with_network(environment: Environment, nodes: int) -> tuple[Environment, str]:
-    """Take the rate between so many nodes."""
+def with_network(environment: Environment) -> tuple[Environment, str]:
+    """Take the rate between nodes."""
     kept = _stored(calibration.NETWORK)
     if kept is None or kept.calibration is None:
         words = "not measured (mpiexec lmdbio tune PATH does, on several nodes)"
         return environment, f"network: {words}"
     # A root that has read a block sends each of the others its part.
-    size = min(MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET // nodes)
+    size = min(MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET // environment.nodes)
     rate = network_rate(kept.calibration, size)
     words = f"as lmdbio tune measured, {rate:,.0f} M a second each way of a node"
     return replace(environment, network=rate), f"network: {words}"
 
 
-def with_tiers(
-    environment: Environment, cache: Cache, usual: Sequence[Tier] = ()
-) -> tuple[Environment, list[str]]:
+def with_tiers(environment: Environment, cache: Cache) -> tuple[Environment, list[str]]:
     """Take a cache's tiers, as large as it says, with the rates of memory and its disk.
 
     Args:
-        environment: environment that gets the tiers.
+        environment: environment that gets the tiers. Where nothing was measured, they have the
+            rates of those that it has had, and after these of its staging buffer.
         cache: cache of each root.
-        usual: tiers whose rates are taken where nothing was measured; the staging buffer's after
-            these.
 
     Raises:
         OSError: the folder of its disk cannot be looked at.
     """
     tiers, told = [], []
-    known = [*usual, *[environment.staging] * 2]
+    known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
         memory = replace(known[0], capacity=int(cache.memory) / MIB)
         memory, words = _with_rate("memory", memory, _stored(calibration.MEMORY), "FOLDER")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmdbio._core import Engine, Extents
+from lmdbio._core import Engine
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
@@ -27,9 +27,9 @@ from lmdbio.prediction.rates import (
 )
 from lmdbio.reader.block_size import BLOCKS_AHEAD, TURN_BLOCK_BYTES_TARGET
 from lmdbio.reading.engines import choose_reading
-from lmdbio.simulate import run_reader
+from lmdbio.simulate import Located, run_reader
 
-__all__ = ["Epoch", "Located", "Prediction", "predict", "predict_job"]
+__all__ = ["Epoch", "Prediction", "locate", "predict", "predict_job"]
 
 #: Faster than anything that is measured, M a second.
 FREE = 1e9
@@ -74,33 +74,18 @@ class Prediction:
         return self.init_seconds + sum(one.seconds for one in self.epochs)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """The records of a data set, and how a Reader reads them.
+def locate(source: RecordIndex) -> Located:
+    """Return all records of an open data set, and how a Reader reads them.
 
-    Attributes:
-        extents: extents of all records.
-        used_bytes: number of bytes of the file that the records take.
-        options: options of the reads.
+    Raises:
+        ValueError: it holds no records.
     """
-
-    extents: Extents
-    used_bytes: int
-    options: PlanOptions
-
-    @property
-    def windows(self) -> Shuffle:
-        """The order by windows that a Reader takes where it is told no sizes."""
-        return Shuffle.named("window", self.used_bytes / len(self.extents))
-
-    @classmethod
-    def of(cls, source: RecordIndex) -> Located:
-        """Locate all records of an open data set."""
-        way = choose_reading(source.pages, "stream", Overrides())
-        extents = source.extents(np.arange(source.count, dtype=np.uint64))
-        return cls(
-            extents, source.used_bytes, PlanOptions(way.gap_bytes_max, way.request_bytes_max)
-        )
+    if not source.count:
+        raise ValueError(f"{source.path}: it holds no records")
+    way = choose_reading(source.pages, "stream", Overrides())
+    extents = source.extents(np.arange(source.count, dtype=np.uint64))
+    options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
+    return Located(extents, source.used_bytes, options)
 
 
 def usual_environment(nodes: int) -> Environment:
@@ -134,26 +119,24 @@ def predict(
     """Return how long the epochs of a Reader's job will take, and where records will come from.
 
     Args:
-        path: the environment's folder, or its file.
-        batch_size: records of all ranks in an iteration.
+        path: folder or file of the environment.
+        batch_size: number of records of all ranks in an iteration.
         nodes, ranks: number of nodes, and of ranks; by default one rank on each node.
-        epochs: number of epochs that are looked at.
-        shuffle, seed, cache, assignment, db: options of the Reader; what a cache leaves open
-            ("auto", the bytes of a disk) is as on nodes like this machine.
+        epochs: number of epochs.
+        shuffle, seed, cache, assignment, db: arguments of the Reader. "auto", and the size of a
+            disk tier, are resolved as on nodes like this machine.
         compute_seconds: time that ranks compute in each iteration.
 
     Raises:
-        ValueError: the words describe no job, or the data set holds no records.
+        ValueError: the arguments describe no job, or the data set holds no records.
         LookupError: there is no such database.
-        OSError, Error: it cannot be read.
+        OSError, Error: the data set cannot be read.
     """
     if not 0 <= compute_seconds < math.inf:
         raise ValueError(f"compute_seconds must be 0 or more, not {compute_seconds}")
     cache = None if cache is None else cache_here(cache)
     with open_record_index(path, db=db) as source:
-        if not source.count:
-            raise ValueError(f"{source.path}: it holds no records")
-        found = Located.of(source)
+        found = locate(source)
         if isinstance(shuffle, str):
             shuffle = Shuffle.named(shuffle, found.used_bytes / len(found.extents), batch_size)
         job = Job(
@@ -180,7 +163,7 @@ def predict_job(
     environment, told = with_file_system(usual_environment(job.nodes), engine, engine.path)
     rates = [told]
     if job.nodes > 1:
-        environment, told = with_network(environment, job.nodes)
+        environment, told = with_network(environment)
         rates.append(told)
     if job.cache is not None:
         environment, tiers = with_tiers(environment, job.cache)

@@ -202,7 +202,7 @@ class Arena(KeptHoldings[Span]):
         uses = self._sources.uses(number, self._root)
         extents = self._source.index.extents(uses.records.view(np.uint64))
         places = np.searchsorted(self._records, uses.records)
-        self._counter.located(begun, len(uses.records))
+        self._counter.span("locate", begun, located_records=len(uses.records))
         absent, fresh = self._find_absent(uses, places)
         return Span(
             number=number,
@@ -282,6 +282,6 @@ class Arena(KeptHoldings[Span]):
         self._ring.give_back(coming.region)
         self._states[coming.places] = PRESENT
         self._left -= len(coming.places)
-        self._counter.warmed(fetch.totals.buffer_bytes)
+        self._counter.count(warm_bytes=fetch.totals.buffer_bytes)
         self._tell_reading()
         return True

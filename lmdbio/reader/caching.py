@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
+from lmdbio.locate.open_files import SharedExtents
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, order_hint
 from lmdbio.machine.choice import Reason

@@ -217,7 +217,7 @@ class Filling:
             self.states.note_disk(some, COMING)
             self._wanted.append(some)
             self._load_to_buffers()
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
 
     def fetch_again(self, pages: npt.NDArray[np.uint64]) -> None:
         """Read grains from the file once more whose pages the disk has damaged."""
@@ -334,7 +334,7 @@ class Filling:
         begun_s, ended_s = load.reads.ticket.times
         self._step(ended_s - max(begun_s, self._landed_s))  # not behind those before
         self._landed_s = ended_s
-        self._counter.warmed(load.reads.size)
+        self._counter.count(warm_bytes=load.reads.size)
         load.reads.close()
         if load.memory is self._memory:
             self._take_in(load.grains)

@@ -198,7 +198,7 @@ class Home(KeptHoldings[Span]):
         apart = np.empty(0, np.int64)
         if self._store.is_split:
             apart = _core.extents_beyond(extents, places, self._memory_bytes)
-        self._counter.located(begun, len(uses.records))
+        self._counter.span("locate", begun, located_records=len(uses.records))
         return Span(
             number=number,
             uses=uses,

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
-from lmdbio.observe.stats import Missed, StageCounter, Stats
+from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -227,10 +227,9 @@ class JointSupply:
         asked, rest = others[is_asked], others[~is_asked]
         if len(rest):
             is_gone = known[~is_asked] & _core.Exchange.GONE != 0
-            missed: tuple[tuple[Missed, I64], ...]
-            missed = ("gone", rest[is_gone]), ("late", rest[~is_gone])
-            for why, runs in missed:
-                self._counter.missed(why, sum(len(block.rows(run)) for run in runs.tolist()))
+            for why, runs in (("gone", rest[is_gone]), ("late", rest[~is_gone])):
+                count = sum(len(block.rows(run)) for run in runs.tolist())
+                self._counter.count(**{f"{why}_records": count})
             exchange.skip(block.number, sorted(set(sources.roots[rest].tolist())))
             block.missing = np.concatenate([block.rows(run) for run in rest.tolist()])
         if len(asked):
@@ -252,7 +251,7 @@ class JointSupply:
         block.copies.append(copying)
         holding.copies.append(copying)
         holding.own_left -= len(rows)
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
         for source, some in holding.by_source(block.sources.records[rows]):
             block.count(source, rows[some])
 

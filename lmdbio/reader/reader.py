@@ -66,72 +66,72 @@ share.before_finalize(_at_exit)
 class Reader:
     """Iterates over this rank's share of each global batch of a circular data set.
 
-    ``for batch in reader`` yields a ``Batch`` per iteration, for ever unless ``iterations`` is
-    given. In iteration t the job consumes records ``start + t*batch_size`` and so on, modulo
-    the number of records; rank p of P has the share floor(p*B/P) .. floor((p+1)*B/P) of them,
-    which may be empty.
+    ``for batch in reader`` yields a ``Batch`` per iteration, endlessly unless ``iterations`` or
+    ``epochs`` is given. In iteration t the job consumes records ``start + t*batch_size`` and so
+    on, modulo the number of records; rank p of P has the share floor(p*B/P) .. floor((p+1)*B/P) of
+    them, which may be empty.
 
     A batch is valid until this rank asks for the next one. With ``slots=2`` no view or array of it
-    may be alive then: the call raises BufferError, and may be repeated when they are dropped.
-    Every further slot lets the views of one batch more live on.
+    may be alive then: the call raises BufferError, and may be repeated after they are dropped.
+    Each further slot lets the views of one more batch live on.
 
     With ``comm`` all ranks make the Reader together, with the same arguments, and close it
-    together; between, nothing is collective, and a rank may leave its loop when it likes.
+    together. Between, no call is collective, and a rank may leave its loop at any time.
 
     Attributes:
         rank, size: rank of this process, and number of ranks in the job.
-        mode: mode that the ranks agreed on, every choice made.
+        mode: mode that the ranks agreed on, with every choice made.
         turns, windows, caching: reasons for the number of tokens, for windows that roots read
-            whole or not, and for what roots keep: each says so as ``text``.
-        count: records of the data set.
-        schedule: says which rank uses which records in which iteration.
+            whole or not, and for the cache of each root, each as ``text``.
+        count: number of records in the data set.
+        schedule: object that tells which rank uses which records in which iteration.
 
     Args:
-        path: the environment's folder or file; or several that are read as one (``Records``).
-            May differ between nodes that have copies of the same data.
-        batch_size: records per iteration, over all ranks. May exceed the number of records.
-        comm: an mpi4py intracommunicator, or None: this process alone. If the user frees it before
-            closing the Reader, letters end with it: other nodes are not told of a failure.
-        mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
-            else by a scan; with coalescing; by an engine that fits the storage
-            (``machine.choice``); where several nodes read one file in turn, or in two phases.
-        assignment: "strided", as Caffe does; "blocked"; or "local", with ``cache``: of each batch
-            ranks take what their root keeps, as far as it goes (``planning.schedule``).
-        start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
-            from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
-            the ``place`` of this one, with any number of ranks. Or ``Steps``: epochs begin with a
-            new batch each, as a ``torch.Loader``'s do (``planning.stepped``).
-        iterations: number of iterations; None: endless, or as ``epochs`` says.
-        shuffle: "global" (or True), "groups:SIZE", "windows:CHUNKxCOUNT", "runs:LENGTH"
-            (``planning.shuffle``), "group" or "window" with sizes that suit the file, or a
-            ``Shuffle``; not in modes that seek. With groups and "blocked" a root reads a group at
-            a time (asynchronous I/O).
+        path: folder or file of an environment, or several that are read as one (``Records``).
+            Nodes that have copies of the same data may give different paths.
+        batch_size: number of records per iteration, over all ranks; may exceed that of the data
+            set.
+        comm: mpi4py intracommunicator; None: this process alone. If you free it before you close
+            the Reader, other nodes are no longer told of a failure.
+        mode: a ``Mode``, a mode's name, or "auto": the provenance file if there is one, else a
+            scan; coalesced reads, by an engine that suits the storage; turns or two phases if
+            several nodes read one file.
+        assignment: "strided", as in Caffe; "blocked"; or "local", with ``cache``: ranks use the
+            records of each batch that their root caches.
+        start: number of the first record, any integer; with ``shuffle`` or ``epochs`` a place from
+            0 on: place p is position p % count of epoch p // count. Another Reader continues at
+            the ``place`` of this one, with any number of ranks. Or ``Steps``: each epoch begins
+            with a new batch, as a ``torch.Loader``'s does.
+        iterations: number of iterations; None: endless, or given by ``epochs``.
+        shuffle: "global" (or True), "groups:SIZE", "windows:CHUNKxCOUNT", "runs:LENGTH", "group"
+            or "window" with sizes that suit the file, or a ``Shuffle``; not in modes that seek.
+            With groups and "blocked" a root reads a group at a time (asynchronous I/O).
         seed: seed of all orders, which are the same in any job.
-        epochs: the job ends with so many whole ones, counted from place 0, with a batch that may
-            be short; other batches may have records of two epochs.
-        cache: parts of the file, or records, that each root keeps for all. A ``Cache``, its words
-            ("memory=8G,disk=/local"), or "auto": where several nodes read one file, half of the
-            memory that they have left at most. Comes beside ``memory_bytes_max``. None: nothing.
-        slots: number of slots per root; at least 2. With 3 a loop's variables may hold on to one
-            batch while the rank asks for the next. Where blocks are small there are more.
+        epochs: number of epochs after which the job ends, counted from place 0; its last batch
+            may be short, and other batches may have records of two epochs.
+        cache: tiers in which each root caches its share of the file, for all ranks: a ``Cache``,
+            text ("memory=8G,disk=/local"), or "auto": up to half of the available memory, if
+            several nodes read one file. It adds to ``memory_bytes_max``. None: no cache.
+        slots: number of slots per root, at least 2. With 3 a loop's variables may hold one batch
+            while the rank asks for the next. Small blocks get more.
         db: name of a named database; None: the main one.
-        provenance: the provenance file, or the folder it is in; None: the usual places.
+        provenance: provenance file, or the folder that holds it; None: the usual places.
         check: "fast", "deep" or "always": how roots check the provenance file.
-        order: "key", or "insertion": records as they were put, where keys tell (``locate``).
+        order: "key", or "insertion" for records as they were put, if that order is known.
         layout, skip: choice of the records that are samples (``Records``), one record each.
-        ranks_per_node: splits each node further, to play several nodes on one machine; None:
-            as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
-        memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
-            ``LMDBIO_MEMORY_BYTES`` says, else 2.5 GB or a quarter of the memory available.
-        depth: requests in flight per root.
-        gap_bytes_max: unneeded bytes worth reading to save a request.
-        request_bytes_max: bytes per request. For these three, None: as ``machine.choice`` says.
+        ranks_per_node: number of ranks per emulated node, to split real nodes; None:
+            ``LMDBIO_RANKS_PER_NODE``, or no split.
+        memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None:
+            ``LMDBIO_MEMORY_BYTES``, else 2.5 GB or a quarter of the memory available.
+        depth: number of requests in flight per root.
+        gap_bytes_max: number of unneeded bytes worth reading to save a request.
+        request_bytes_max: bytes of the largest request. None in these three: chosen by storage.
 
     Raises:
         ValueError: an argument makes no sense, differs between ranks, the data set is empty,
             or one iteration does not fit the memory budget.
-        IncompatibleError: the order in which records were put is unknown, or this mode cannot
-            follow it; the mode needs letters between roots, and MPI serves one thread alone.
+        IncompatibleError: the insertion order is unknown, or this mode cannot follow it; or the
+            mode needs messages between roots, and MPI serves one thread alone.
         MemoryError: too little shared memory.
         PeerError: another rank failed while the Reader was made.
         Error, OSError: the data set cannot be read.
@@ -166,8 +166,7 @@ class Reader:
     ) -> None:
         # Before anything else is local: each argument has one name on its way to its check.
         arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
-        begun = monotonic_ns()
-        self._pid = os.getpid()
+        begun, self._pid = monotonic_ns(), os.getpid()
         self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
@@ -212,10 +211,11 @@ class Reader:
                 self._check()
                 self._check_thread(block)
             self._check()
-            self._counter.waited(begun, "wait for a block")
+            self._counter.span("wait for a block", begun)
             batch = self._lent.take(iteration, block, step)
             self._next = iteration + 1
-            self._counter.iterated(len(batch), int(batch.lengths.sum()))
+            size = int(batch.lengths.sum())
+            self._counter.count(iterations=1, records=len(batch), record_bytes=size)
             return batch
 
     def _check_usable(self) -> None:
@@ -271,10 +271,10 @@ class Reader:
             self._window.hand_over(_is_unused(self._thread))
 
     def close(self) -> None:
-        """End reading and free the window. Collective over the node; may be repeated.
+        """Stop reading and free the window. Collective over the node; may be repeated.
 
-        Waits until all ranks of the node have left their loops, for a root reads for others.
-        Batches end; views and arrays made from them stay good.
+        Waits until all ranks of the node have left their loops, because a root reads for others.
+        Batches end; views and arrays made from them stay valid.
         """
         if self._closed or self._pid != os.getpid():
             self._closed = True
@@ -324,16 +324,16 @@ class Reader:
 
     @property
     def iteration(self) -> int:
-        """Batches that this rank has been given: the number of the next one."""
+        """Number of batches that this rank has received: the number of the next one."""
         return self._next
 
     @property
     def place(self) -> int:
-        """``start`` of what is left; not of a Reader that began with ``Steps``.
+        """``start`` for a Reader that continues here; not for one that began with ``Steps``.
 
         Raises:
-            ValueError: with "blocked", in the middle of a block of several roots: what is left
-                begins at no one place. ``mode.block_iterations`` says how long blocks are.
+            ValueError: with "blocked", in the middle of a block of several roots, where the rest
+                begins at no single place. ``mode.block_iterations`` is the length of a block.
         """
         return self.schedule.start_after(self._next)
 

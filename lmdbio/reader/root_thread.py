@@ -15,7 +15,8 @@ from typing import Any
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
-from lmdbio.observe.stats import Rest, StageCounter, Stats
+from lmdbio.observe import tracing
+from lmdbio.observe.stats import Stage, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
@@ -84,7 +85,7 @@ class RootThread(threading.Thread):
         self._mail, self._counter = mail, counter
         self._quit = threading.Event()
         self.begun, self._filled = threading.Event(), threading.Event()
-        self._resting: tuple[Rest, int] | None = None  # why, and since when
+        self._resting: tuple[Stage, int] | None = None  # why, and since when
         self.launched_s: float | None = None
         self.turns: Any = None
         self.published = 0
@@ -244,8 +245,7 @@ class RootThread(threading.Thread):
         if not flights or not flights[0].ticket.poll():
             return False
         self._end_rest()
-        begun = monotonic_ns()
-        flight = flights.popleft()
+        begun, flight = monotonic_ns(), flights.popleft()
         times = flight.ticket.times
         self._mail.end_turn()
         self._mail.landed(times[1] - times[0])
@@ -254,7 +254,8 @@ class RootThread(threading.Thread):
         _core.write_table(flight.address, flight.offsets, flight.lengths)
         self.published = flight.number + 1
         self._window.control.publish(self._window.root, self.published)
-        self._counter.filled(begun, times, flight.bytes)
+        self._counter.span("publish", begun, blocks=1, block_bytes=flight.bytes)
+        tracing.note_flight("block", times, {"block": flight.number, "bytes": flight.bytes})
         if flight.past:
             self._supply.judge(flight, times)
         return True
@@ -302,22 +303,22 @@ class RootThread(threading.Thread):
         """Wait for what may come next, ``slice_ms`` at most."""
         timeout_ms = self._slice_ms()
         if pending is not None and not pending.has_arrived():
-            self._begin_rest("reads")
+            self._begin_rest("wait for reads")
             pending.has_arrived(timeout_ms)
         elif self._mail.in_turn:
-            self._begin_rest("reads")
+            self._begin_rest("wait for reads")
             self._await_begun(timeout_ms)
         elif self._supply.flights:
-            self._begin_rest("reads")
+            self._begin_rest("wait for reads")
             self._supply.flights[0].ticket.poll(timeout_ms)
         elif pending is not None and not self._slot_is_free(pending.number, 0):
-            self._begin_rest("idle")
+            self._begin_rest("idle, no free slot")
             if not self._window.reserve_more():
                 self._slot_is_free(pending.number, timeout_ms)
         elif pending is not None and (
             not self._mail.may_read(pending.number) or self._mail.awaits_cursor
         ):
-            self._begin_rest("turn")
+            self._begin_rest("wait for turn")
             time.sleep(timeout_ms / 1000)
 
     def _slice_ms(self) -> int:
@@ -334,14 +335,14 @@ class RootThread(threading.Thread):
         else:  # two engines: the thread cannot wait for both at once
             first.ticket.poll(min(timeout_ms, APART_MS))
 
-    def _begin_rest(self, why: Rest) -> None:
+    def _begin_rest(self, why: Stage) -> None:
         if self._resting is None or self._resting[0] != why:
             self._end_rest()
             self._resting = why, monotonic_ns()
 
     def _end_rest(self) -> None:
         if self._resting is not None:
-            self._counter.rested(*self._resting)
+            self._counter.span(*self._resting)
             self._resting = None
 
 

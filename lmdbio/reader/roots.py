@@ -25,9 +25,8 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
 from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
-from lmdbio.locate.open_files import open_database
+from lmdbio.locate.open_files import SharedExtents, open_database, open_shared_extents
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
 from lmdbio.machine import storage, tuned
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Choice

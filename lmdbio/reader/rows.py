@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.observe.stats import Missed, Source, StageCounter
+from lmdbio.observe import tracing
+from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.sources import BlockSources
 from lmdbio.reader.roots import RootSource
@@ -189,8 +190,8 @@ class Rows:
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
         self._pace, self._signs = pace, signs
         self._reached = self._reach()
-        self._begun_ns = monotonic_ns()
-        self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
+        begun = monotonic_ns() / 1e9
+        self._times = begun, begun
         self._to_read: list[I64] = [block.missing] if len(block.missing) else []  # from the file
         self._reading = block.reading
 
@@ -248,12 +249,12 @@ class Rows:
         came = self._answered(answers, arrival.ARRIVED)
         for some in came:
             self._block.count("peer", some)
-        self._counter.came(self._begun_ns, sum(map(len, came)))
-        kinds: tuple[tuple[int, Missed], ...] = ((arrival.LATE, "late"), (arrival.GONE, "gone"))
-        for answer, why in kinds:
+        times = self._times[0], monotonic()
+        tracing.note_flight("rows of others", times, {"records": sum(map(len, came))})
+        for answer, why in ((arrival.LATE, "late"), (arrival.GONE, "gone")):
             rows = self._answered(answers, answer)
             if rows:
-                self._counter.missed(why, sum(map(len, rows)))
+                self._counter.count(**{f"{why}_records": sum(map(len, rows))})
                 tell(f"{self._path}: rows of roots that are {why} are read from the file")
                 self._to_read.append(np.concatenate(rows))
 

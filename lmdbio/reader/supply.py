@@ -232,7 +232,7 @@ class FileSupply:
             pending.extents = self._locate(pending.number, alive)
             if pending.extents is None:
                 return False
-            self._counter.located(begun, len(pending.extents))
+            self._counter.span("locate", begun, located_records=len(pending.extents))
             self._sweep(pending, pending.extents)
         if pending.plan is None and pending.speculated is None:
             begun = monotonic_ns()
@@ -324,7 +324,7 @@ class FileSupply:
         )
         # From here on ``drop`` closes it, whatever happens.
         self.flights.append(flight)
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
         if speculated is not None:
             speculated.ticket.close()
             pending.speculated = pending.awaited = None
@@ -347,9 +347,9 @@ class FileSupply:
             extents[missed], self._options, alignment=self._alignment, room_bytes=room
         )
         if plan.totals.buffer_bytes > room:
-            self._counter.guessed(base, 0)
+            self._counter.count(guessed_bytes=base)
             return 0, None, None
-        self._counter.guessed(base, len(places) - int(missed.sum()))
+        self._counter.count(guessed_bytes=base, guessed_records=int((places >= 0).sum()))
         offsets = places.astype(np.uint64)
         offsets[missed] = plan.slices + np.uint64(base)
         return base, plan, offsets
@@ -423,7 +423,7 @@ class FileSupply:
             pending.number, is_due=is_due, is_found=pending.extents is not None, alive=alive
         )
         if relay.sought != before:
-            self._counter.located(begun, 0)
+            self._counter.span("locate", begun, located_records=0)
         if is_found and pending.extents is None and speculation is not None:
             for first, extents in relay.peek(pending.number):
                 speculation.learn(first, extents)

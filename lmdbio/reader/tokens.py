@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lmdbio import share
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Reason
-from lmdbio.machine.tokens import choose_tokens
+from lmdbio.machine.measured import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.system.log import tell

@@ -142,7 +142,7 @@ class Windows(Holdings):
         begun = monotonic_ns()
         uses = self._sources.uses(following, self._team)
         extents = self._source.index.extents(uses.records.view(np.uint64))
-        self._counter.located(begun, len(uses.records))
+        self._counter.span("locate", begun, located_records=len(uses.records))
         number = following.epoch * self._of_epoch + following.number
         return self._begin(number, uses, extents, 0 if self._is_for_others else uses.own)
 
@@ -187,7 +187,7 @@ class Windows(Holdings):
             size,
             lambda engine: engine.submit_plan(plan, address, self._memory),
         )
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
         return plan.slices, address, reads
 
     def _land(self, window: Window) -> bool:

@@ -140,7 +140,7 @@ class Blocks:
                 int(np.searchsorted(taken, 2 * target, side="right")),
             )
             take = max(1, take)
-            self.counter.located(begun, take)
+            self.counter.span("locate", begun, located_records=take)
             yield extents[:take]
             at += min(take, len(extents))
             mean = max(1, int(ends[-1]) // len(extents))
@@ -179,13 +179,13 @@ class Block:
         self._ticket = (past or blocks.engine).submit_plan(
             plan, self._memory.address, self._memory
         )
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
 
     def wait(self) -> None:
         """Wait for all reads, then hold the file against the snapshot."""
         begun = monotonic_ns()
         self._ticket.wait()
-        self._counter.waited(begun)
+        self._counter.span("wait", begun)
         if self._past:
             self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.source.guard()
@@ -198,7 +198,12 @@ class Block:
 
     def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
         """The whole block as a batch, over its memory."""
-        self._counter.copied(monotonic_ns(), self._lengths)
+        self._counter.span(
+            "copy",
+            monotonic_ns(),
+            records=len(self._lengths),
+            record_bytes=int(self._lengths.sum()),
+        )
         return Batch.over(
             self._memory.address,
             self._plan.totals.buffer_bytes,

@@ -12,8 +12,7 @@
     kept_slots   which of its grains are in memory and on a disk, and where records lie there
     kept_loads   its grains on their way there
     kept_disk    its grains on a disk
-    shown    what notebooks show on a card
-    card     the card of Records
+    card     the card of Records, as notebooks show it
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,

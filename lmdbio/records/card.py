@@ -5,38 +5,34 @@ A few records are looked at, wherever the file lies, and no key is searched for.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from lmdbio.inside.card import notebook_card
-from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
 from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.page import Card
-from lmdbio.inside.summary import size_text
-from lmdbio.inside.thumbnails import has_pillow
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.system.amounts import size_text
 
 __all__ = ["records_card"]
 
-#: Records on a card; larger values have no picture there.
-RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
 
-
-def records_card(index: RecordIndex, name: str) -> str:
-    """Return the card of open Records as HTML.
+def records_card(index: RecordIndex, shown: object) -> str:
+    """Return the card of open Records as HTML; where they cannot be read, what ``repr`` gives.
 
     Args:
-        name: name of their class.
-
-    Raises:
-        OSError, Error: the file cannot be read.
+        index: index of the records.
+        shown: the Records.
     """
+    return shown_on_card(shown, partial(_card, index, type(shown).__name__))
+
+
+def _card(index: RecordIndex, name: str, maker: CardMaker) -> str:
     count = index.count
     numbers = np.linspace(0, count - 1, RECORDS) if count else np.empty(0)
     chosen = np.unique(numbers.astype(np.uint64))
-    maker = CardMaker(
-        SIDE, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
-    )
     extents = index.extents(chosen)
     with index.judged():
         cards = [

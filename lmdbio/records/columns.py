@@ -7,18 +7,19 @@ The records of all samples of a batch are read together, all requests in flight 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.batch import Batch
-from lmdbio.records.ahead import as_indices, is_several
-from lmdbio.records.field import Field
-from lmdbio.records.pending import Pending, PendingBatch, PendingValues
+from lmdbio.records.ahead import as_indices
+from lmdbio.records.pending import Pending
 from lmdbio.records.records import Records
+from lmdbio.records.routes import Field
+from lmdbio.records.samples import Remade, Samples
 
 __all__ = ["ColumnBatch", "ColumnRecords"]
 
@@ -27,10 +28,10 @@ U64 = npt.NDArray[np.uint64]
 
 
 class ColumnRecords(Records):
-    """``Records`` whose layout has several records a sample: values are tuples.
+    """``Records`` whose layout has several records per sample: values are tuples.
 
-    ``recs[i]`` gives a tuple of bytes, ``recs[a:b]`` a list of tuples, ``recs.read(indices)`` a
-    ``ColumnBatch``. The class of ``Records`` that have found such a layout.
+    ``recs[i]`` returns a tuple of bytes, ``recs[a:b]`` a list of tuples, ``recs.read(indices)`` a
+    ``ColumnBatch``. ``Records`` becomes this class when it finds such a layout.
     """
 
     @property
@@ -41,21 +42,11 @@ class ColumnRecords(Records):
     def __len__(self) -> int:
         return self._source.count // self.columns
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(self.values(range(*index.indices(len(self)))))
-        if is_several(index):
-            return self.subset(index)
-        return next(self.values([self._checked(index)]))
+    __getitem__ = Samples.__getitem__
+    _counted = Samples._counted
 
     def __iter__(self) -> Iterator[Any]:
         return _tuples(super().__iter__(), self.columns)
-
-    def _checked(self, index: SupportsIndex) -> int:
-        at, count = operator.index(index), len(self)
-        if not -count <= at < count:
-            raise IndexError(f"{self.path}: sample {index} of {count}")
-        return at % count
 
     def file_of(self, index: SupportsIndex) -> tuple[str, int]:
         """Return the data file that has a sample, and the sample's index in it."""
@@ -78,7 +69,7 @@ class ColumnRecords(Records):
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does (``Records.begin``)."""
         samples, records = self._records(indices)
-        return PendingColumnBatch(super().begin(records), samples, self.columns)
+        return self._tupled(super().begin(records), samples)
 
     def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
         """Begin what ``read`` does."""
@@ -88,7 +79,13 @@ class ColumnRecords(Records):
     def begin_values(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``values`` does (``Records.begin_values``)."""
         samples, records = self._records(indices)
-        return PendingColumnValues(super().begin_values(records), samples, self.columns)
+        return self._tupled(super().begin_values(records), samples)
+
+    def _tupled(self, begun: Pending, samples: U64) -> Pending:
+        """Return the samples of the records of all of them, under way."""
+        columns = self.columns
+        batch, each = partial(ColumnBatch, columns=columns), partial(_tuples, columns=columns)
+        return Remade(begun, samples, batch, each)
 
     def _records(self, indices: npt.ArrayLike) -> tuple[U64, npt.NDArray[np.int64]]:
         """Return samples from the beginning, and their records."""
@@ -107,48 +104,6 @@ Records.of_columns = ColumnRecords
 def _tuples(values: Iterator[Any], columns: int) -> Iterator[Any]:
     """Iterate over samples, of which each has so many values."""
     return zip(*[values] * columns, strict=True)
-
-
-class PendingColumnValues(Pending):
-    """Values of samples under way.
-
-    Args:
-        begun: the records of all of them.
-        samples: their indices.
-        columns: records of a sample.
-    """
-
-    def __init__(self, begun: PendingValues, samples: U64, columns: int) -> None:
-        self._begun, self.indices, self._columns = begun, samples, columns
-
-    def values(self) -> Iterator[Any]:
-        """Wait for those that have to be read, and iterate over the tuples."""
-        return _tuples(self._begun.values(), self._columns)
-
-    def taken(self) -> list[Any]:
-        """Wait for the samples and return all tuples at once."""
-        return list(_tuples(iter(self._begun.taken()), self._columns))
-
-    def close(self) -> None:
-        self._begun.close()
-
-
-class PendingColumnBatch(Pending):
-    """A batch of samples under way; arguments as for ``PendingColumnValues``."""
-
-    def __init__(self, begun: PendingBatch, samples: U64, columns: int) -> None:
-        self._begun, self.indices, self._columns = begun, samples, columns
-
-    def batch(self) -> ColumnBatch:
-        """Wait for the batch and return it."""
-        return ColumnBatch(self._begun.batch(), self.indices, self._columns)
-
-    def values(self) -> Iterator[Any]:
-        """Wait for the batch and iterate over tuples of views."""
-        return iter(self.batch())
-
-    def close(self) -> None:
-        self._begun.close()
 
 
 class ColumnBatch(Sequence[tuple[memoryview, ...]]):

@@ -153,7 +153,9 @@ class KeptValues(PendingValues):
         self.indices = located[0]
         self._rows: _Rows[ReadValues] = _Rows(routes, located, ReadValues)
         own = self._rows.own
-        routes.counter.located(begun, len(self) if own is None else int(own.sum()))
+        routes.counter.span(
+            "locate", begun, located_records=len(self) if own is None else int(own.sum())
+        )
 
     def values(self) -> Iterator[bytes]:
         parts = self._rows.settle()

@@ -116,7 +116,7 @@ class KeptGrains:
         begun, slots = monotonic_ns(), self._slots
         there = slots.are_there(extents)
         rows = self.disk.read_rows(extents[there], self._pool)
-        self._counter.waited(begun)
+        self._counter.span("wait", begun)
         places, wrong = np.zeros(len(extents), np.uint64), ~there
         places[there], wrong[there] = rows.places, rows.wrong
         if rows.wrong.any() and not self.disk.tier.is_away:

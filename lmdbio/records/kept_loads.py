@@ -253,7 +253,7 @@ class GrainLoads:
             past = self._direct_path.engine(load.size)
             load.is_past = past is not None
             load.ticket = (past or self._engine).submit(reads, memory)
-        self._counter.submitted(begun)
+        self._counter.span("submit", begun)
 
     def _addresses(self, load: _Load) -> I64:
         """Return where the grains of a load are to lie."""
@@ -301,7 +301,7 @@ class GrainLoads:
             tell(f"{path}: records near each other are read one by one: {error}", WARNING)
             self._settle(load, LOST)
             return False
-        self._counter.waited(begun)
+        self._counter.span("wait", begun)
         if load.is_past:
             self._direct_path.record(load.size, ticket.times)
         try:
@@ -309,7 +309,7 @@ class GrainLoads:
         except Exception:
             self._settle(load, ABSENT)
             raise
-        self._counter.warmed(load.size)
+        self._counter.count(warm_bytes=load.size)
         return True
 
     def _take_from_disk(self, load: _Load) -> None:
@@ -332,7 +332,7 @@ class GrainLoads:
         except (OSError, Error) as error:
             self._check_open()
             self._disk.tier.note_failure(error)
-        self._counter.waited(begun)
+        self._counter.span("wait", begun)
         load.ticket = None
         with self._lock:
             self._slots.mark(load.slots[right], PRESENT)

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
+from lmdbio.batch import Batch, packed_copy
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
-from lmdbio.records.ahead import as_indices, cut, is_several, read_ahead
+from lmdbio.records.ahead import as_indices
 from lmdbio.records.pending import Pending
-from lmdbio.records.samples import STREAMED, Samples
+from lmdbio.records.samples import Samples
 
 __all__ = ["Mix", "MixedBatch"]
 
@@ -29,28 +29,28 @@ U64 = npt.NDArray[np.uint64]
 
 
 class Mix(Samples[Any, Any]):
-    """Samples of several sets in one order, of which each set is a share.
+    """Samples of several sets in one order, to which each set contributes its share.
 
         mix = lmdbio.Mix({"coco": coco, "sbu": sbu}, weights={"coco": 0.7, "sbu": 0.3}, seed=1)
         for batch in mix.batches(mix.epoch(0), 256): ...
         loader = lmdbio.torch.Loader(mix, 32, transform=decode)
 
-    The sample at a place is a function of seed and place alone (``planning.mix``): at any place
-    each set has come as often as its share, to within less than one sample, and of each set every
-    sample comes once before any comes again, in another order each time. A small set comes round
-    more often than a large one; epochs of the mix have nothing to do with that.
+    The sample at a position is a function of seed and position alone. At any position each set has
+    contributed its share to within less than one sample, and every sample of a set comes once
+    before any comes again, in another order each time. A small set repeats more often than a large
+    one, independently of the epochs of the mix.
 
     An epoch is ``epoch_size`` samples, ``len(mix)``. ``mix[i]``, slices and iteration are of epoch
-    0. ``read``, ``values``, ``batches`` and ``key`` go on beyond: index e * len(mix) + i is sample
-    i of epoch e. It can be pickled with its sets.
+    0. ``read``, ``values``, ``batches`` and ``key`` continue beyond: index e * len(mix) + i is
+    sample i of epoch e. A mix can be pickled with its sets.
 
     Args:
-        sets: ``Records`` that are open, or views of such, by name; or a sequence of them.
-        weights: weights of the sets, by name, or in their order: any numbers above 0, of which
-            only the proportions count. They are rounded to 65,536ths of the whole where their sum,
-            as whole numbers, would be larger. None: as many as each set has samples.
-        seed: seed of all orders; None: each set goes in its own order.
-        epoch_size: None: as many as all sets together have samples.
+        sets: open ``Records``, or views, by name; or a sequence of these.
+        weights: weights of the sets, by name or in their order: positive numbers, of which only
+            the proportions count. If their sum as whole numbers exceeds 65,536, they are rounded
+            to 65,536ths of the whole. None: the number of samples of each set.
+        seed: seed of all orders; None: each set comes in its own order.
+        epoch_size: number of samples in an epoch; None: the samples of all sets together.
 
     Attributes:
         names: names of the sets.
@@ -58,9 +58,11 @@ class Mix(Samples[Any, Any]):
         order: order in which samples come.
 
     Raises:
-        TypeError: a set is none.
+        TypeError: a set is neither ``Records`` nor a view.
         ValueError: a set is empty or has no weight, or a weight is not above 0.
     """
+
+    _counted = "sample {} of {} of an epoch"
 
     def __init__(
         self,
@@ -132,25 +134,9 @@ class Mix(Samples[Any, Any]):
         sets, samples = self.order.find(self._places([operator.index(index)]).view(np.int64))
         return self.names[int(sets[0])], int(samples[0])
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(self._streamed(range(len(self))[index]))
-        if is_several(index):
-            return self.subset(index)
-        at = operator.index(index)
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"{self.path}: sample {at} of {len(self)} of an epoch")
-        number, sample = self.order.find([at % len(self)])
+    def _one(self, at: int) -> Any:
+        number, sample = self.order.find([at])
         return self.sets[int(number[0])][int(sample[0])]
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._streamed(range(len(self)))
-
-    def _streamed(self, indices: range) -> Iterator[Any]:
-        """Iterate over samples, the next ones being read meanwhile."""
-        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
-        for begun in read_ahead(self.begin_values, parts, 1):
-            yield from begun.values()
 
     def key(self, index: SupportsIndex) -> Any:
         """Return the key of a sample in its set."""
@@ -171,26 +157,13 @@ class Mix(Samples[Any, Any]):
             given = np.where(given < 0, given + len(self), given)
         return as_indices(given, COUNT_MAX, self.path)
 
-    def begin(self, indices: npt.ArrayLike) -> PendingMixedBatch:
+    def begin(self, indices: npt.ArrayLike) -> PendingMixed:
         """Begin what ``read`` does: its batch is a ``MixedBatch``."""
-        return PendingMixedBatch(self, indices, "begin")
+        return PendingMixed(self, indices, "begin")
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingMixed:
         """Begin what ``values`` does."""
         return PendingMixed(self, indices, "begin_values")
-
-    def batches(
-        self,
-        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
-        batch_size: int | None = None,
-        *,
-        ahead: int = 1,
-    ) -> Iterator[Any]:
-        """Read one batch after another, the next ones while one is used (``Records.batches``)."""
-        each, known = cut(wanted, batch_size, len(self))
-        # Indices that go up are anywhere in their sets.
-        self.expect(known or (len(wanted) if batch_size and isinstance(wanted, range) else 0))
-        return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``), of all sets."""
@@ -237,6 +210,10 @@ class PendingMixed(Pending):
             self.close()
             raise
 
+    def batch(self) -> MixedBatch:
+        """Wait for the batch and return it."""
+        return MixedBatch(self.indices, self._sets, self._finish("batch"))
+
     def values(self) -> Iterator[Any]:
         """Wait for those that have to be read, and iterate over all."""
         values = self._finish("values")
@@ -262,22 +239,6 @@ class PendingMixed(Pending):
     def close(self) -> None:
         for part in self._parts.values():
             part.close()
-
-
-class PendingMixedBatch(PendingMixed):
-    """A batch of several sets under way."""
-
-    def batch(self) -> MixedBatch:
-        """Wait for the batch and return it."""
-        return MixedBatch(self.indices, self._sets, self._finish("batch"))
-
-    def values(self) -> Iterator[Any]:
-        """Wait for the batch and iterate over its views."""
-        return iter(self.batch())
-
-    def taken(self) -> list[Any]:
-        """Wait for the batch and return all of its views."""
-        return list(self.batch())
 
 
 class MixedBatch(Sequence[Any]):
@@ -338,11 +299,7 @@ class MixedBatch(Sequence[Any]):
             rows = self._rows[mine]
             places["offset"][mine] = part.offsets[rows] + np.uint64(part.buffer.ctypes.data)
             places["length"][mine] = part.lengths[rows]
-        packed = _core.pack_extents(places)
-        memory = _core.Memory(packed.room)
-        targets = packed.offsets + np.uint64(memory.address)
-        _core.copy_rows(np.ascontiguousarray(places["offset"]), packed.lengths, targets)
-        return packed_batch(memory, packed, self.indices)
+        return packed_copy(places, self.indices)
 
     def __len__(self) -> int:
         return len(self.sets)

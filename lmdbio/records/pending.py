@@ -15,8 +15,7 @@ from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.reading.blocks import Block
 from lmdbio.records.ahead import as_indices
-from lmdbio.records.field import Field
-from lmdbio.records.routes import Routes
+from lmdbio.records.routes import Field, Routes
 
 __all__ = ["CachedValues", "Pending", "PendingBatch", "PendingValues", "ReadBatch", "ReadValues"]
 
@@ -104,25 +103,32 @@ class ReadBatch(PendingBatch):
         super().__init__(routes)
         self._batch: Batch | None = None
         begun = monotonic_ns()
-        self.indices, extents = routes.locate(indices)
+        self.indices, self._extents = routes.locate(indices)
         if routes.file_cache.complete():
             return  # lent when its turn has come: it is guarded then
-        routes.in_order.bring(self.indices, extents)
-        if fields and routes.fills(begun, extents, fields):
+        routes.in_order.bring(self.indices, self._extents)
+        if fields and routes.fills(begun, self._extents, fields):
             self.is_filled = True
             return
-        self._batch = routes.cached(begun, self.indices, extents)
-        if self._batch is not None:
-            return
-        routes.counter.located(begun, len(self.indices))
-        self._block = routes.planned(extents)
+        self._batch = routes.cached(begun, self.indices, self._extents)
+        if self._batch is None:
+            self._plan(begun)
+
+    def _plan(self, begun: int) -> Block:
+        self._routes.counter.span("locate", begun, located_records=len(self.indices))
+        self._block = self._routes.planned(self._extents)
+        return self._block
 
     def batch(self) -> Batch:
         if self._batch is not None:
             return self._batch
-        if self._block is None:
-            return self._routes.read(self.indices)
-        with self._block as block:
+        block = self._block
+        if block is None:
+            lent = self._routes.held(self.indices, self._extents)
+            if lent is not None:
+                return lent
+            block = self._plan(monotonic_ns())
+        with block:
             block.wait()
             return block.batch(self.indices)
 
@@ -240,7 +246,7 @@ class ReadValues(PendingValues):
         self._is_lent = not self._waits and routes.file_cache.complete()
         if self._is_lent:
             return  # lent when their turn has come: they are guarded then
-        routes.counter.located(begun, len(self.indices))
+        routes.counter.span("locate", begun, located_records=len(self.indices))
         if not self._waits:
             routes.in_order.bring(self.indices, self._extents)
             self._missing = routes.missing(self._extents)
@@ -257,6 +263,6 @@ class ReadValues(PendingValues):
             return self._cached(self._extents, waits=self._waits)
         held = routes.held_values_of(self._extents)
         if held is not None:
-            routes.counter.located(monotonic_ns(), len(self.indices))
+            routes.counter.count(located_records=len(self.indices))
             return held
         return self._finish(routes.planned(self._extents))

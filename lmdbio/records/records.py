@@ -20,7 +20,6 @@ from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, is_several
-from lmdbio.records.field import Field
 from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
@@ -29,9 +28,8 @@ from lmdbio.records.pending import (
     ReadBatch,
     ReadValues,
 )
-from lmdbio.records.routes import Routes
+from lmdbio.records.routes import Field, Routes
 from lmdbio.records.samples import Samples, View
-from lmdbio.records.shown import Shown
 from lmdbio.remote import absolute, shown
 
 if TYPE_CHECKING:
@@ -41,54 +39,53 @@ if TYPE_CHECKING:
 __all__ = ["Records", "open_records"]
 
 
-class Records(Shown, Samples[bytes, Batch]):
+class Records(Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
-    ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
-    whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
-    once, ``recs[array]`` a view (``subset``). Iteration reads ahead. ``recs.key(i)`` and
+    ``recs[i]`` returns bytes, ``recs[a:b]`` a list of bytes, ``recs[array]`` a view (``subset``),
+    and ``recs.read(indices)`` a ``Batch``: its reads are sorted, coalesced and all in flight at
+    once, unless the page cache holds the batch. Iteration prefetches. ``recs.key(i)`` and
     ``recs.index_of(key)`` lead from record to key and back.
 
-    It can be pickled (the file is opened anew), used by many threads, and used after fork.
-    Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
+    Records can be pickled (the copy opens the file anew), used by many threads, and used after
+    fork. They take no lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file, or a URL; or several files, whose records
-            count on from file to file: a list of such, a pattern (``"shards/*.lmdb"``,
-            ``"**/data.mdb"``), or a folder of them. Few of the files are open at a time.
-        db: a named database, None for the main one.
-        locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
-        provenance: the provenance file, or the folder it is in.
-        check: "fast", "deep" or "always".
-        order: "key", or "insertion": records as they were put, where their keys tell
-            (``locate.open_record_index``); IncompatibleError where they do not.
-        layout: choice and order of the samples. None: all records, in key order. "auto" finds the
-            layout of the program that wrote the file, else all are samples; or the name of one
-            (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of several
-            records (an image and its label), values are tuples (``lmdbio.records.columns``).
-        skip: keys that are left out: one or several, as bytes or text, or patterns of such
-            (``*``, ``?``, ``[...]``), for which all keys are read.
+        path: folder or file of an environment, or a URL; or several files, whose records continue
+            from file to file: a list of paths, a pattern (``"shards/*.lmdb"``,
+            ``"**/data.mdb"``), or a folder. Few of the files are open at a time.
+        db: name of a named database; None: the main one.
+        locate: "auto", "provenance" or "scan": whether a provenance file or a walk of the tree
+            finds the records.
+        provenance: provenance file, or the folder that holds it.
+        check: "fast", "deep" or "always": how to check the provenance file.
+        order: "key", or "insertion" for records as they were put, if that order is known.
+        layout: choice and order of the samples. None: all records, in key order. "auto": the
+            layout of the program that wrote the file, else all records. Or a layout's name
+            (``lmdbio.layouts.KNOWN``), or a ``Layout`` of your own. Values are tuples if a sample
+            has several records, such as an image and its label.
+        skip: keys to leave out: one or several, as bytes or text, or patterns (``*``, ``?``,
+            ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
-        depth: requests in flight.
-        gap_bytes_max, request_bytes_max: see ``PlanOptions``.
-            Those of these four that are "auto" or None are chosen (``lmdbio.machine.choice``);
-            ``choice`` says how, and why.
-        readahead: bring the whole file to the page cache, or from afar to memory, behind random
-            reads (``lmdbio.reading.file_cache``), as
-            far as the reads made so far are worth it. None: if there is room, once they have
-            cost as much as that will; True: from the first read on; False: never.
-        memory_bytes_max: number of bytes that this object may take in this process (an integer, or
-            text such as "2G"), with those of other processes that read alike (``expect``). Pages
-            of the file that it maps, and copies records from, count as well; batches come on top.
-            None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of
-            2.5 GB and a quarter of the memory available to the process.
-        subdir: whether the path is a folder, as in ``lmdb.open``; None takes either.
+        depth: number of requests in flight.
+        gap_bytes_max, request_bytes_max: bytes that may be read to save a request; bytes of the
+            largest request. "auto" and None in these four choose by the storage; the attribute
+            ``choice`` tells how, and why.
+        readahead: whether to load the whole file behind random reads, into the page cache, or,
+            from remote storage, into memory. None: if there is room, once random reads have cost
+            as much as loading; True: from the first read on; False: never.
+        memory_bytes_max: number of bytes that this object may take in this process, including
+            mapped pages of the file; an integer, or text such as "2G". Batches come in addition.
+            ``expect`` divides it among processes. None: ``LMDBIO_MEMORY_BYTES``, else the smaller
+            of 2.5 GB and a quarter of the memory available to the process.
+        subdir: whether the path is a folder, as in ``lmdb.open``; None: either.
 
     Raises:
         OSError, Error: the database cannot be opened.
-        IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
+        IncompatibleError: the database lacks this layout or order, or its keys contradict it.
     """
 
+    _counted = "record {} of {}"
     #: The class of those whose samples are of several records; ``columns`` says it.
     of_columns: type[Records]
 
@@ -184,6 +181,12 @@ class Records(Shown, Samples[bytes, Batch]):
     def __repr__(self) -> str:
         return f"<Records of {self.path!r}: {len(self)} by {self.located_by}>"
 
+    def _repr_html_(self) -> str:
+        """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
+        from lmdbio.records.card import records_card  # others begin sooner without it
+
+        return records_card(self._source, self)
+
     def __len__(self) -> int:
         return self._source.count
 
@@ -222,14 +225,6 @@ class Records(Shown, Samples[bytes, Batch]):
             OSError, Error: the tree cannot be read, or the file has moved on.
         """
         return self._source.key(self._checked(index))
-
-    def _checked(self, index: SupportsIndex) -> int:
-        """Return an index from the beginning; IndexError: there is no such record."""
-        at, count = operator.index(index), self._source.count
-        at = at + count if at < 0 else at
-        if not 0 <= at < count:
-            raise IndexError(f"{self.path}: record {index} of {count}")
-        return at
 
     def index_of(self, key: bytes) -> int:
         """Return the record of a key; of a key with many values, that of the first.
@@ -277,7 +272,7 @@ class Records(Shown, Samples[bytes, Batch]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
-        return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
+        return self.begin(indices).batch()
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many records will be read at random, by whatever calls.
@@ -323,7 +318,7 @@ class Records(Shown, Samples[bytes, Batch]):
         if (cached := routes.held_values(indices)) is None:
             return ReadValues(routes, indices)
         wanted, values = cached
-        routes.counter.located(begun, len(wanted))
+        routes.counter.span("locate", begun, located_records=len(wanted))
         return CachedValues(routes, wanted, values)
 
     def stats(self) -> Stats:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +36,11 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
 from lmdbio.reading.file_cache import FileCache
 from lmdbio.records.ahead import as_indices
-from lmdbio.records.field import Field
 
 if TYPE_CHECKING:
     from lmdbio.records.kept_grains import KeptGrains
 
-__all__ = ["Located", "Routes"]
+__all__ = ["Field", "Located", "Routes"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -53,6 +52,47 @@ GATHER_BYTES_MAX = 4 << 20
 
 #: Indices from the beginning, uint64 of shape (n,), and the extents of these records.
 Located = tuple[U64, _core.Extents]
+
+
+class Field(NamedTuple):
+    """The same bytes of every record of a batch, wanted one row after another in given memory.
+
+    record | offset | field | rest |      ->      | field of record 0 | field of record 1 | ...
+
+    The caller owns the memory until the batch is over.
+
+    Attributes:
+        offset: offset of the field, bytes from the start of each record.
+        size: size of the field, bytes.
+        address, room: address and size of the memory, bytes.
+    """
+
+    offset: int
+    size: int
+    address: int
+    room: int
+
+    def packed(self, extents: _core.Extents) -> _core.Packed | None:
+        """Return where the fields of records lie in the file, and in the memory.
+
+        Args:
+            extents: extents of the records, dtype ``EXTENT``.
+
+        Returns:
+            None: a record is too short, or the memory is.
+        """
+        count = len(extents)
+        total = count * self.size
+        if not total or total > self.room:
+            return None
+        if int(extents["length"].min()) < self.offset + self.size:
+            return None
+        fields = np.empty(count, _core.EXTENT)
+        fields["offset"] = extents["offset"] + np.uint64(self.offset)
+        fields["length"] = self.size
+        places = np.arange(0, total, self.size, dtype=np.uint64)
+        lengths = np.full(count, self.size, np.uint64)
+        return _core.Packed(fields, lengths, places, total, total)
 
 
 class _EarlyBlock(Block):
@@ -171,21 +211,6 @@ class Routes:
 
     # --- a batch
 
-    def read(self, indices: npt.ArrayLike) -> Batch:
-        """Return records as ``Records.read`` does: held, cached, or planned and waited for."""
-        begun = monotonic_ns()
-        wanted, extents = self.locate(indices)
-        batch = self.held(wanted, extents)
-        if batch is None:
-            self.in_order.bring(wanted, extents)
-            batch = self.cached(begun, wanted, extents)
-        if batch is None:
-            self.counter.located(begun, len(wanted))
-            with self.planned(extents) as block:
-                block.wait()
-                batch = block.batch(wanted)
-        return batch
-
     def held(self, wanted: U64, extents: _core.Extents) -> Batch | None:
         """Lend records of the file cache; None: it has not the whole file."""
         lent = self.file_cache.lend()
@@ -270,7 +295,7 @@ class Routes:
             return _EarlyBlock(self.blocks, extents, plan, aside, self.file_cache)
         begun = monotonic_ns()
         self._credit(plan)
-        self.counter.waited(begun, "stream ahead")
+        self.counter.span("stream ahead", begun)
         return Block(self.blocks, extents, plan)
 
     def expect(self, records: int, processes: int = 1) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from lmdbio.observe.stats import Stats
 from lmdbio.records.ahead import INT64, as_indices, cut, is_several, read_ahead
-from lmdbio.records.field import Field
 from lmdbio.records.pending import Pending
+from lmdbio.records.routes import Field
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixOrder
 
-__all__ = ["Samples", "View"]
+__all__ = ["Remade", "Samples", "View"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -38,6 +38,9 @@ class Samples(Sequence[Any], Generic[V, B]):
     V is the type of its values, B that of its batches.
     """
 
+    #: The words for an index, and for the number of samples that there are.
+    _counted = "sample {} of {}"
+
     @property
     def mixing(self) -> MixOrder | None:
         """The order of all epochs, of a ``Mix``; None: epochs may have any."""
@@ -48,8 +51,38 @@ class Samples(Sequence[Any], Generic[V, B]):
     def path(self) -> str:
         """The data file, or several in words."""
 
-    @abstractmethod
-    def __getitem__(self, index: Any) -> Any: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(self._streamed(range(len(self))[index]))
+        try:
+            at = operator.index(index)
+        except TypeError:
+            if not is_several(index):
+                raise
+            return self.subset(index)
+        if at is not index and type(index) is not INT64 and is_several(index):
+            return self.subset(index)
+        return self._one(self._checked(at))
+
+    def _checked(self, index: SupportsIndex) -> int:
+        """Return an index from the beginning; IndexError: there is no such sample."""
+        at, count = operator.index(index), len(self)
+        if not -count <= at < count:
+            raise IndexError(f"{self.path}: {self._counted.format(index, count)}")
+        return at % count
+
+    def _one(self, at: int) -> V:
+        """Return the sample of an index from the beginning."""
+        return next(self.values([at]))
+
+    def __iter__(self) -> Iterator[V]:
+        return self._streamed(range(len(self)))
+
+    def _streamed(self, indices: range) -> Iterator[V]:
+        """Iterate over samples, the next ones being read meanwhile."""
+        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
+        for begun in read_ahead(self.begin_values, parts, 1):
+            yield from begun.values()
 
     @abstractmethod
     def begin(self, indices: npt.ArrayLike) -> Any:
@@ -146,6 +179,8 @@ class Samples(Sequence[Any], Generic[V, B]):
                 batch's turn has come, or, for its indices, when it is begun.
         """
         each, known = cut(wanted, batch_size, len(self))
+        if self.mixing is not None and batch_size and isinstance(wanted, range):
+            known = len(wanted)  # indices that go up are anywhere in their sets
         self.expect(known)
         return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
@@ -199,6 +234,8 @@ class View(Samples[Any, Any]):
         indices: index in ``base`` of each sample, int64; read-only.
     """
 
+    _counted = "sample {} of a view of {}"
+
     def __init__(self, base: Samples[Any, Any], indices: npt.ArrayLike) -> None:
         chosen = as_indices(indices, len(base), base.path).astype(np.int64)
         self.base: Samples[Any, Any] = base
@@ -218,37 +255,18 @@ class View(Samples[Any, Any]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(self._streamed(self.indices[index]))
-        try:
-            at = operator.index(index)
-        except TypeError:
-            if not is_several(index):
-                raise
-            return self.subset(index)
-        if at is not index and type(index) is not INT64 and is_several(index):
-            return self.subset(index)
-        return self.base[self._checked(at)]
+    def _one(self, at: int) -> Any:
+        return self.base[int(self.indices[at])]
 
-    def _checked(self, at: int) -> int:
-        """Return the index in ``base`` of one sample."""
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"{self.path}: sample {at} of a view of {len(self)}")
-        return int(self.indices[at])
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._streamed(self.indices)
-
-    def _streamed(self, indices: I64) -> Iterator[Any]:
-        """Iterate over samples of ``base``, the next ones being read meanwhile."""
-        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
+    def _streamed(self, indices: range) -> Iterator[Any]:
+        chosen = self.indices[np.arange(indices.start, indices.stop, indices.step)]
+        parts = (chosen[at : at + STREAMED] for at in range(0, len(chosen), STREAMED))
         for begun in read_ahead(self.base.begin_values, parts, 1):
             yield from begun.values()
 
     def key(self, index: SupportsIndex) -> Any:
         """Return the key of a sample (``Records.key``)."""
-        return self.base.key(self._checked(operator.index(index)))
+        return self.base.key(int(self.indices[self._checked(index)]))
 
     def index_of(self, key: bytes) -> int:
         """Return the first sample of the view that has a key.
@@ -264,17 +282,17 @@ class View(Samples[Any, Any]):
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does (``Records.begin``)."""
         own, below = self._below(indices)
-        return _Renumbered(self.base.begin(below), own)
+        return Remade(self.base.begin(below), own, _renumbered)
 
     def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> Any:
         """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
         own, below = self._below(indices)
-        return _Renumbered(self.base.begin_fields(below, fields), own)
+        return Remade(self.base.begin_fields(below, fields), own, _renumbered)
 
     def begin_values(self, indices: npt.ArrayLike) -> Pending:
         """Begin what ``values`` does (``Records.begin_values``)."""
         own, below = self._below(indices)
-        return _Renumbered(self.base.begin_values(below), own)
+        return Remade(self.base.begin_values(below), own, _renumbered)
 
     def _below(self, indices: npt.ArrayLike) -> tuple[U64, Any]:
         """Return indices from the beginning, and those in ``base``: a list for a list."""
@@ -291,29 +309,43 @@ class View(Samples[Any, Any]):
         return self.base.stats()
 
 
-class _Renumbered(Pending):
-    """Samples under way that have other indices for the caller that began them.
+class Remade(Pending):
+    """Samples under way that are made of others.
 
     Args:
-        begun: the samples.
-        indices: indices of the caller's samples, uint64, shape (n,).
+        begun: the others.
+        indices: indices of the samples, uint64, shape (n,).
+        remake: function from the batch of the others, and the indices, to the batch.
+        each: function from the values of the others to the values; None: they are the same.
     """
 
-    def __init__(self, begun: Any, indices: U64) -> None:
+    def __init__(
+        self,
+        begun: Any,
+        indices: U64,
+        remake: Callable[[Any, U64], Any],
+        each: Callable[[Iterator[Any]], Iterator[Any]] | None = None,
+    ) -> None:
         self._begun, self.indices = begun, indices
+        self._remake, self._each = remake, each
         self.is_filled = begun.is_filled
 
     def batch(self) -> Any:
         """Wait for the batch and return it."""
-        return self._begun.batch().part(slice(None), self.indices)
+        return self._remake(self._begun.batch(), self.indices)
 
     def values(self) -> Iterator[Any]:
         values: Iterator[Any] = self._begun.values()
-        return values
+        return values if self._each is None else self._each(values)
 
     def taken(self) -> list[Any]:
         values: list[Any] = self._begun.taken()
-        return values
+        return values if self._each is None else list(self._each(iter(values)))
 
     def close(self) -> None:
         self._begun.close()
+
+
+def _renumbered(batch: Any, indices: U64) -> Any:
+    """Return a batch whose samples have other indices for the caller that began them."""
+    return batch.part(slice(None), indices)

@@ -3,7 +3,6 @@
 Uses ``_core``, ``errors`` and ``system``.
 
     data         a data file, opened by its path or its URL
-    names        URLs, told from paths
     url          URLs, taken apart, and said to people
     http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``retry`` and
                  ``credentials``: what it takes
@@ -16,7 +15,9 @@ Each kind is imported when a URL of it is opened, and ``url`` when there is one 
 
 from __future__ import annotations
 
-from lmdbio.remote.names import absolute, is_url, shown
+import os
+
+from lmdbio.system.names import absolute, is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ def __getattr__(name: str) -> object:
     from lmdbio.remote import url
 
     return getattr(url, name)
+
+
+def shown(name: str | os.PathLike[str]) -> str:
+    """Return a path or URL for people."""
+    if not is_url(name):
+        return os.fspath(name)
+    from lmdbio.remote.url import redacted
+
+    return redacted(os.fspath(name))
 
 
 def open_url(url: str) -> HttpFile | FetchedFile:

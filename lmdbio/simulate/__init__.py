@@ -3,11 +3,15 @@
 Knows no file, clock, MPI or chance: the same values in, the same figures out. Uses ``planning``
 and the pure calls of ``_core``.
 
-    loading     closed forms of an epoch's reading
+Each of the models alone gives some figures:
+
+    job         the thesis' model: the figures that the HDMLP thesis prints, of any policy
+    reader_job  a Reader's job: what ``reader.sources()`` will tell, to the byte, and seconds in
+                which nothing gives more than it has
+    modes       LMDBIO's modes on a striped file system, to 9,216 ranks
+
     scenario    what is simulated: a cluster, a data set, a training
-    settings    the same with values of one's own
-    cluster     what the clocks in C are told of it
-    job         scenario, policy, semantics -> seconds, stalls, sources
+    job         scenario, policy -> seconds, stalls, sources
 
     loads       what nodes of a Reader's job read, send and use, iteration by iteration
     reader_job  extents of a file, a Reader's job -> seconds, stalls, sources
@@ -15,10 +19,10 @@ and the pure calls of ``_core``.
     store       a striped file system and its clients, as a value
     servers     when it has answered reads, event by event
     workload    what a job reads, in batches, by ranks on nodes
-    walks       how long readers take that walk over all records
     roots       how long roots take to read their blocks
     modes       workload, modes, store -> seconds, bytes, requests
-    mode_settings   workload and store with values of one's own
+
+    settings    a scenario, a workload, a store with values of one's own
 
     >>> from lmdbio import simulate
     >>> for found in simulate.run(simulate.SCENARIOS[3], simulate.POLICIES):
@@ -36,39 +40,16 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.policy import POLICIES, Policy
 from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
-from lmdbio.simulate.loading import (
-    Loading,
-    Makespan,
-    backend_rate,
-    buffer_bytes,
-    double_buffer,
-)
-from lmdbio.simulate.mode_settings import MODE_KEYS, changed_reading
 from lmdbio.simulate.modes import ModeOutcome, run_modes
 from lmdbio.simulate.reader_job import run_reader, run_readers
-from lmdbio.simulate.scenario import (
-    AUTHORS,
-    PHYSICAL,
-    SCENARIOS,
-    SEMANTICS,
-    Data,
-    Measured,
-    Scenario,
-    Semantics,
-    Training,
-)
-from lmdbio.simulate.settings import KEYS, changed, flat
+from lmdbio.simulate.scenario import SCENARIOS, Data, Located, Scenario, Training
+from lmdbio.simulate.settings import changed, changed_reading, flat
 from lmdbio.simulate.store import STORES, Store
 from lmdbio.simulate.workload import WORKLOADS, Workload
 
 __all__ = [
-    "AUTHORS",
-    "KEYS",
-    "MODE_KEYS",
-    "PHYSICAL",
     "POLICIES",
     "SCENARIOS",
-    "SEMANTICS",
     "ROW_SOURCES",
     "SOURCES",
     "STORES",
@@ -76,24 +57,18 @@ __all__ = [
     "Curve",
     "Data",
     "Environment",
-    "Loading",
-    "Makespan",
-    "Measured",
+    "Located",
     "Mode",
     "ModeOutcome",
     "Outcome",
     "Policy",
     "Scenario",
-    "Semantics",
     "Store",
     "Tier",
     "Training",
     "Workload",
-    "backend_rate",
-    "buffer_bytes",
     "changed",
     "changed_reading",
-    "double_buffer",
     "flat",
     "run",
     "run_modes",

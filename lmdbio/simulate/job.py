@@ -1,38 +1,41 @@
 """job: how long a training takes with each policy, and where its records come from. Pure.
 
-    scenario, policy, semantics -> placement -> clock -> Outcome
+    scenario, policy -> capacities -> holdings -> clock -> Outcome
+
+This is the model of the HDMLP thesis, and gives the figures that it prints, to half a per cent.
+For these, threads of a tier each have all of its rate, each thread that reads the file system has
+a client's whole share, and a node is a client while its latest known read began then or later: so
+the file system may give more than it has. ``reader_job`` has a model in which it does not.
 
 Records that are held from the start cost what it takes to fill the tiers, of the slowest node.
 Policies that use what is there wait for nothing after that. All others run against the clock
 (``csrc/clock.c``): record by record, node by node, iteration by iteration.
-
-Where nothing that nodes share gives more than it has (``Semantics.shared``), filling, reading and
-keeping are events of all nodes in the order of time (``csrc/traffic.c``); then a policy that uses
-what is there reads that, too, from the tiers that have it.
 
 Source: the HDMLP thesis, sections 3.1, 4.1 and 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.planning import placement
 from lmdbio.planning.environment import Environment
 from lmdbio.planning.placement import Holdings
 from lmdbio.planning.policy import Policy
-from lmdbio.simulate.cluster import capacities_of, cluster_of, holdings_of, rooms, traffic_of
-from lmdbio.simulate.scenario import AUTHORS, Scenario, Semantics
+from lmdbio.simulate.scenario import Scenario
 
 __all__ = ["Outcome", "run"]
 
 F64 = npt.NDArray[np.float64]
-Progress = Callable[[int, int, str], None]
+Arrays = dict[str, npt.NDArray[Any]]
+
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,92 +70,76 @@ class Outcome:
 
 
 def run(
-    scenario: Scenario,
-    policies: Iterable[Policy],
-    semantics: Semantics = AUTHORS,
-    progress: Progress | None = None,
+    scenario: Scenario, policies: Iterable[Policy], *, all_are_clients: bool = False
 ) -> Iterator[Outcome]:
     """Return what each policy comes to, one after the other.
 
     Args:
         scenario: Scenario that is simulated.
         policies: policies, each of which runs by itself.
-        semantics: Semantics of the papers.
-        progress: function of (iterations done, iterations, policy), called while one runs.
+        all_are_clients: whether all nodes are clients of the file system at any moment, as the
+            thesis' text has it.
 
     Raises:
         ValueError: the scenario cannot be simulated (``Scenario.check``).
     """
     scenario.check()
-    return _run_all(scenario, policies, semantics, progress)
-
-
-def _run_all(
-    scenario: Scenario,
-    policies: Iterable[Policy],
-    semantics: Semantics,
-    progress: Progress | None,
-) -> Iterator[Outcome]:
     bound = scenario.bound_ends()
-    for policy in policies:
-        yield _run_one(scenario, policy, semantics, bound, progress)
+    return (_run_one(scenario, policy, all_are_clients, bound) for policy in policies)
 
 
-def _run_one(
-    scenario: Scenario,
-    policy: Policy,
-    semantics: Semantics,
-    bound: F64,
-    progress: Progress | None,
-) -> Outcome:
+def _run_one(scenario: Scenario, policy: Policy, all_are_clients: bool, bound: F64) -> Outcome:
     environment, at_least = scenario.environment, float(bound[-1])
-    capacities = capacities_of(environment, policy, semantics)
-    memory = environment.nodes * next(filter(None, rooms(environment)), 0.0)
+    capacities = _capacities(environment, policy)
+    memory = next((tier.capacity for tier in environment.tiers if tier.capacity), 0.0)
     reason = policy.refusal(
-        float(scenario.sizes.sum()), memory, environment.nodes * sum(capacities)
+        float(scenario.sizes.sum()),
+        environment.nodes * memory,
+        environment.nodes * sum(capacities),
     )
     if reason is not None:
         return Outcome(policy.name, at_least, reason=reason)
-    held = holdings_of(scenario, policy, capacities)
-    tell = None if progress is None else partial(_tell, progress, policy.name)
-    init, ends, counts = _timed(scenario, policy, semantics, capacities, held, tell)
-    if ends is None:
+    held = _holdings(scenario, policy, capacities)
+    init = _init_seconds(scenario, policy, held) if policy.preloads else 0.0
+    if policy.reorders:  # waits for nothing
         return Outcome(policy.name, at_least, init + at_least, init)
+    may = _may(policy, all_are_clients)
+    numbers, arrays = _numbers(scenario, init), _arrays(scenario, policy, held)
+    ends, counts = _core.run_clock(may, numbers, arrays)
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
     stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
     stalled = max(0.0, float(ends[-1]) - init - at_least)
     return Outcome(policy.name, at_least, float(ends[-1]), init, stalled, reads, stalls=stalls)
 
 
-def _tell(progress: Progress, policy: str, done: int, total: int) -> None:
-    progress(done, total, policy)
+def _capacities(environment: Environment, policy: Policy) -> list[float]:
+    """Return how much of each tier a policy uses."""
+    rooms = [tier.capacity for tier in environment.tiers]
+    with_room = [i for i, room in enumerate(rooms) if room]
+    used = {
+        "none": [],
+        "memory": with_room[:1],
+        "disk": with_room[-1:],
+        "either": with_room[-1:],
+        "all": with_room,
+    }[policy.tiers]
+    return [room if i in used else 0.0 for i, room in enumerate(rooms)]
 
 
-def _timed(
-    scenario: Scenario,
-    policy: Policy,
-    semantics: Semantics,
-    capacities: list[float],
-    held: Holdings,
-    tell: Callable[[int, int], None] | None,
-) -> tuple[float, F64 | None, npt.NDArray[np.uint64]]:
-    """Return when the first iteration begins, when each one ends, and reads by epoch and source.
-
-    By the thesis' model a policy that reorders waits for nothing: there are no ends.
-    """
-    if semantics.shared and (policy.preloads or not policy.reorders):
-        told = traffic_of(scenario, policy, semantics, capacities, held)
-        return _core.run_traffic(*told, tell)
-    init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
-    if policy.reorders:
-        return init, None, _NO_READS
-    ends, counts = _core.run_clock(*cluster_of(scenario, policy, semantics, held, init), tell)
-    return init, ends, counts
+def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
+    """Return which node holds which records, in which tier."""
+    nodes, sizes = scenario.environment.nodes, scenario.sizes
+    if policy.placement == "home":
+        return placement.home(sizes, nodes, capacities)
+    if policy.placement == "first":
+        uses = scenario.access.shape[1] // scenario.training.epochs
+        return placement.first(scenario.access[:, :uses], sizes, capacities)
+    if policy.placement == "frequency":
+        return placement.frequency(scenario.access, sizes, capacities)
+    return [[] for _ in range(nodes)]
 
 
-def _init_seconds(
-    scenario: Scenario, policy: Policy, semantics: Semantics, held: Holdings
-) -> float:
+def _init_seconds(scenario: Scenario, policy: Policy, held: Holdings) -> float:
     """Return how long the slowest node takes to fill its tiers, all nodes reading at once."""
     environment, whole = scenario.environment, float(scenario.sizes.sum())
     file_rate = environment.file_rate(environment.nodes)
@@ -163,7 +150,7 @@ def _init_seconds(
             seconds = _fill_seconds(environment, own, tier.threads, file_rate)
             if policy.copies and len(records):
                 more = min(tier.capacity, whole) - own
-                rate = environment.peer_rate(number + 1, divided=semantics.divided)
+                rate = environment.peer_rate(number + 1)
                 seconds += _fill_seconds(environment, max(0.0, more), tier.threads, rate)
             slowest = max(slowest, seconds)
     return slowest
@@ -173,4 +160,73 @@ def _fill_seconds(environment: Environment, size: float, threads: int, rate: flo
     return size / threads * (1 / environment.preprocess + 1 / rate)
 
 
-_NO_READS = np.empty((0, len(_core.SOURCES)), np.uint64)
+def _may(policy: Policy, all_are_clients: bool) -> list[str]:
+    """Return what nodes may do (csrc/clock.h)."""
+    may = {
+        "stages": bool(policy.stages),
+        "stages_peers": "peer" in policy.stages,
+        "stages_file": "file" in policy.stages,
+        "on_demand": policy.on_demand,
+        "keeps_staged": policy.keeps_staged,
+        "all_are_clients": all_are_clients or policy.keeps_staged,
+    }
+    return [name for name, given in may.items() if given]
+
+
+def _numbers(scenario: Scenario, init: float) -> dict[str, float]:
+    """Return the numbers of ``lio_cluster`` (csrc/clock.h)."""
+    environment = scenario.environment
+    return {
+        "nodes": environment.nodes,
+        "tiers": len(environment.tiers),
+        "batch": scenario.training.batch // environment.nodes,
+        "iterations": scenario.iterations,
+        "epoch_iterations": scenario.epoch_iterations,
+        "start": init,
+        "compute": environment.compute,
+        "prepare": environment.staging_rate,
+        "capacity": environment.staging.capacity * (1 + placement.ROUNDING),
+        "threads": environment.staging.threads,
+    }
+
+
+def _arrays(scenario: Scenario, policy: Policy, held: Holdings) -> Arrays:
+    """Return the arrays of ``lio_cluster``."""
+    environment = scenario.environment
+    tiers, nodes = environment.tiers, environment.nodes
+    ranks = range(1, len(tiers) + 1)
+    arrays: Arrays = {
+        "sizes": scenario.sizes,
+        "access": scenario.access,
+        "file_rates": np.array([environment.file_rate(n) for n in range(1, nodes + 1)]),
+        "own_rates": np.array([environment.own_rate(i) for i in ranks]),
+        "peer_rates": np.array([environment.peer_rate(i) for i in ranks]),
+        "tier_threads": np.array([tier.threads for tier in tiers], np.uint32),
+        **_entries(scenario, held, len(tiers)),
+    }
+    if policy.preloads:
+        arrays["ready"] = np.zeros(len(arrays["ready"]))
+    if policy.preloads or policy.keeps_staged:
+        arrays["fetches"] = np.zeros_like(arrays["fetches"])
+    return arrays
+
+
+def _entries(scenario: Scenario, held: Holdings, tiers: int) -> Arrays:
+    """Return who holds what: by record, and by node and tier in the order of fetching."""
+    lists = [part for parts in held for part in (*parts, *[_NONE] * (tiers - len(parts)))]
+    lengths = np.array([len(part) for part in lists], np.int64)
+    record = np.concatenate(lists) if lists else _NONE
+    owner = np.repeat(np.arange(len(lists)), lengths)
+    by_record = np.argsort(record, kind="stable")
+    fetch = np.empty(len(record), np.uint64)
+    fetch[by_record] = np.arange(len(record), dtype=np.uint64)
+    counts = np.bincount(record, minlength=scenario.data.count)
+    return {
+        "holders": np.concatenate(([0], np.cumsum(counts))),
+        "entry_record": record[by_record],
+        "entry_node": owner[by_record] // max(1, tiers),
+        "entry_tier": owner[by_record] % max(1, tiers),
+        "ready": np.full(len(record), np.inf),
+        "fetches": np.concatenate(([0], np.cumsum(lengths))),
+        "fetch": fetch,
+    }

@@ -11,7 +11,6 @@ one that begins with it, else a record in its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,39 +20,10 @@ from lmdbio import _core
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.supply import FILE, ROW_SOURCES, Rows
 
-__all__ = ["Loads", "loads_of"]
+__all__ = ["Loads"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """The loads of a job. Arrays of floats have the shape (iterations, nodes).
-
-    Attributes:
-        records, sizes: rows of each epoch by source, int64 of shape (epochs, 4), and their sizes,
-            bytes, each row's rounded up to a multiple of 8 (``Reader.sources``).
-        ends: number of the iteration that has each epoch's last record.
-        used: bytes that a node's ranks use.
-        held: bytes that its root takes out of its tiers, for itself and others.
-        sent, received: bytes between roots.
-        read, requests: bytes from the file and requests for them.
-        before: bytes and requests before the first iteration, of all nodes.
-        window_iterations: number of iterations in which a window is used; 0: there are no windows.
-    """
-
-    records: I64
-    sizes: I64
-    ends: I64
-    used: F64
-    held: F64
-    sent: F64
-    received: F64
-    read: F64
-    requests: F64
-    before: tuple[int, int]
-    window_iterations: int
 
 
 class _Wanted(NamedTuple):
@@ -69,19 +39,25 @@ class _Wanted(NamedTuple):
     sizes: F64
 
 
-def loads_of(outlook: Outlook, extents: _core.Extents, job: Job) -> Loads:
-    """Return the loads of a job.
+class Loads:
+    """The loads of a job. Arrays of floats have the shape (iterations, nodes).
 
     Args:
         outlook: Outlook of the job over these records.
         extents: extents of all records.
         job: Job whose epochs follow one another in batches.
+
+    Attributes:
+        records, sizes: rows of each epoch by source, int64 of shape (epochs, 4), and their sizes,
+            bytes, each row's rounded up to a multiple of 8 (``Reader.sources``).
+        ends: number of the iteration that has each epoch's last record.
+        used: bytes that a node's ranks use.
+        held: bytes that its root takes out of its tiers, for itself and others.
+        sent, received: bytes between roots.
+        read, requests: bytes from the file and requests for them.
+        before: bytes and requests before the first iteration, of all nodes.
+        window_iterations: number of iterations in which a window is used; 0: there are no windows.
     """
-    return _Loading(outlook, extents, job).made()
-
-
-class _Loading:
-    """Sums up the loads of a job, epoch by epoch."""
 
     def __init__(self, outlook: Outlook, extents: _core.Extents, job: Job) -> None:
         self._outlook, self._extents, self._job = outlook, extents, job
@@ -89,56 +65,49 @@ class _Loading:
         align = _core.ROW_ALIGNMENT
         self._rooms = (self._lengths + align - 1) // align * align
         self._count = len(extents)
-        self._iterations = -(-job.epochs * self._count // job.batch)
-        names = ("used", "held", "sent", "received", "read", "requests")
-        self._sums = {name: np.zeros((self._iterations, job.nodes)) for name in names}
         self._is_touched = np.zeros(len(outlook.homes.grains.used) or 1, np.bool_)
-        self._window_iterations = 0
-
-    def made(self) -> Loads:
-        """Return the sums of all epochs."""
-        epochs, before = range(self._job.epochs), (0, 0)
-        records = np.zeros((len(epochs), len(ROW_SOURCES)), np.int64)
-        sizes = np.zeros_like(records)
-        for told in self._outlook.epochs():
+        self.before, self.window_iterations = (0, 0), 0
+        self.records = np.zeros((job.epochs, len(ROW_SOURCES)), np.int64)
+        self.sizes = np.zeros_like(self.records)
+        self.ends = (np.arange(1, job.epochs + 1) * self._count - 1) // job.batch
+        shape = -(-job.epochs * self._count // job.batch), job.nodes
+        self.used, self.held, self.read = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.sent, self.received = np.zeros(shape), np.zeros(shape)
+        self.requests = np.zeros(shape)
+        for told in outlook.epochs():
             if told.epoch is None:
-                before = told.read_bytes, told.requests
+                self.before = told.read_bytes, told.requests
             else:
-                self._add_epoch(told, told.epoch, records[told.epoch], sizes[told.epoch])
-        ends = (np.arange(1, len(epochs) + 1) * self._count - 1) // self._job.batch
-        return Loads(
-            records, sizes, ends, before=before, window_iterations=self._window_iterations,
-            **self._sums,
-        )  # fmt: skip
+                self._add_epoch(told, told.epoch)
 
-    def _add_epoch(self, told: Forecast, number: int, records: I64, sizes: I64) -> None:
+    def _add_epoch(self, told: Forecast, number: int) -> None:
         """Add the rows of an epoch."""
         wanted = []
         for rows in self._outlook.rows(number):
             for source in range(len(ROW_SOURCES)):
                 some = rows.records[rows.sources == source]
-                records[source] += len(some)
-                sizes[source] += int(self._rooms[some].sum())
+                self.records[number, source] += len(some)
+                self.sizes[number, source] += int(self._rooms[some].sum())
             iterations = (number * self._count + rows.places) // self._job.batch
             size = self._lengths[rows.records].astype(np.float64)
             has_holder = rows.holders >= 0
             is_sent = has_holder & (rows.holders != rows.users)
             is_held = has_holder & (rows.sources != FILE) & (self._job.placement != "slices")
-            self._add("used", iterations, rows.users, size)
-            self._add("held", iterations[is_held], rows.holders[is_held], size[is_held])
-            self._add("sent", iterations[is_sent], rows.holders[is_sent], size[is_sent])
-            self._add("received", iterations[is_sent], rows.users[is_sent], size[is_sent])
+            self._add(self.used, iterations, rows.users, size)
+            self._add(self.held, iterations[is_held], rows.holders[is_held], size[is_held])
+            self._add(self.sent, iterations[is_sent], rows.holders[is_sent], size[is_sent])
+            self._add(self.received, iterations[is_sent], rows.users[is_sent], size[is_sent])
             wanted.append(self._wanted(number, rows, iterations, size))
         self._add_reads(told, wanted)
 
-    def _add(self, name: str, iterations: I64, nodes: I64, amounts: F64) -> None:
+    def _add(self, sums: F64, iterations: I64, nodes: I64, amounts: F64) -> None:
         """Add amounts of nodes in iterations, which ascend or not."""
         if not len(iterations):
             return
         first, last = int(iterations.min()), int(iterations.max())
         places = (iterations - first) * self._job.nodes + nodes
         found = np.bincount(places, amounts, (last - first + 1) * self._job.nodes)
-        self._sums[name][first : last + 1] += found.reshape(-1, self._job.nodes)
+        sums[first : last + 1] += found.reshape(-1, self._job.nodes)
 
     def _add_reads(self, told: Forecast, wanted: list[_Wanted]) -> None:
         """Add the reads of an epoch, as many as were forecast, where they are wanted."""
@@ -147,9 +116,9 @@ class _Loading:
         if not sizes:
             return
         for one in wanted:
-            self._add("read", one.iterations, one.nodes, one.sizes * (told.read_bytes / sizes))
+            self._add(self.read, one.iterations, one.nodes, one.sizes * (told.read_bytes / sizes))
             each = np.full(len(one.sizes), told.requests / rows)
-            self._add("requests", one.iterations, one.nodes, each)
+            self._add(self.requests, one.iterations, one.nodes, each)
 
     def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> _Wanted:
         """Return the rows for which a root reads the file, and how much."""
@@ -186,6 +155,6 @@ class _Loading:
             places = places * rounds.epoch.count // self._count
         begins = np.array([rounds.begin(one) for one in range(len(rounds) + 1)], np.int64)
         longest = int(np.diff(begins).max()) * self._count // rounds.epoch.count
-        self._window_iterations = max(self._window_iterations, -(-longest // batch))
+        self.window_iterations = max(self.window_iterations, -(-longest // batch))
         first = begins[rounds.of(places)] * self._count // rounds.epoch.count
         return np.asarray((number * self._count + first) // batch, np.int64)

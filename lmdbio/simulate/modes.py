@@ -2,35 +2,56 @@
 
     mode, workload -> Schedule, teams, blocks -> walks (seek) | events (all others) -> ModeOutcome
 
-``seek``        LMDB, LMM: closed forms (``walks``)
+``seek``        LMDB, LMM: closed forms of readers that walk
 ``speculate``   LMM-DM: each root reads the windows that it guesses, then one cursor goes round
 ``scan``        LMM-DIO: one process asks for the leaf pages of all records, then as below
 ``provenance``  PROV, COAL, STAG: explicit reads of what each root's blocks take up
 
-Source: LMDBIO (ACM TOPC 2019), section 4.
+In LMDB and LMM each reader goes through the file from its first record, over those of others, as
+a cursor does. In an iteration of R readers with B bytes each:
+
+    first       reader r walks (r + 1) * B bytes: to its own place, and over its own records
+    later ones  each walks R * B: from its last record to its next one
+
+All readers of a node share a page cache, so a node asks for what its furthest reader walks. All
+nodes stream the same bytes meanwhile: a server with memory reads them from its disks once.
+
+Of each iteration the slowest of these counts, as rates of a fluid (a job of 256 nodes would be
+75 million events):
+
+    disks      what all nodes ask for, once; without memory, for each node, out of order
+    memory     what all nodes ask for, at the servers' memory rate
+    link       what a node asks for
+    windows    few windows are in flight, and come from as many servers as they have stripes of
+    processor  a process maps each page; the scheduler wakes all that wait, each time one has come
+
+Source: LMDBIO (ACM TOPC 2019), sections 3.3.1 to 3.3.3, 4 and 5.1.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio.planning.mode import AUTO, USUAL_TOKENS, Mode
+from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.simulate.roots import Roots
 from lmdbio.simulate.servers import Servers
 from lmdbio.simulate.store import Store
-from lmdbio.simulate.walks import walk
-from lmdbio.simulate.workload import RecordOffsets, Workload
+from lmdbio.simulate.workload import Workload
 
 __all__ = ["ModeOutcome", "run_modes"]
 
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
 #: Simulated at most: they take about 5 us each.
 REQUESTS_MAX = 20_000_000
-
-#: Called with (blocks done, blocks, mode) while one runs.
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +70,7 @@ class ModeOutcome:
         seek_seconds: part of ``seconds`` in which records are found, before they are read.
         walked_bytes: size of what all readers walk over to seek, bytes, counted for each of them.
         out_of_order: share of the pieces for which a server moved; 0 for closed forms.
-        bound: largest part of the time: a name of ``walks``, or of events "moves", "bytes", "link"
+        bound: largest part of the time: a name above, or of events "moves", "bytes", "link"
             or "waits": for answers, turns, or the slowest root.
         reason: reason why it cannot; None: it can.
     """
@@ -70,10 +91,7 @@ class ModeOutcome:
 
 
 def run_modes(
-    workload: Workload,
-    modes: Iterable[Mode | str],
-    store: Store,
-    progress: Progress | None = None,
+    workload: Workload, modes: Iterable[Mode | str], store: Store
 ) -> Iterator[ModeOutcome]:
     """Return how each mode reads, one after the other.
 
@@ -81,54 +99,31 @@ def run_modes(
         workload: Workload of the job: what is read, and by whom.
         modes: modes or their names.
         store: Store that the records lie in.
-        progress: function of (blocks done, blocks, mode), called while one runs.
 
     Raises:
         ValueError: no mode has such a name.
     """
-    offsets = RecordOffsets(workload)
     for given in modes:
         mode = Mode.named(given) if isinstance(given, str) else given
-        yield _run_one(workload, offsets, mode, store, progress)
+        yield _run_one(workload, mode, store)
 
 
-def _run_one(
-    workload: Workload,
-    offsets: RecordOffsets,
-    mode: Mode,
-    store: Store,
-    progress: Progress | None,
-) -> ModeOutcome:
+def _run_one(workload: Workload, mode: Mode, store: Store) -> ModeOutcome:
     name, roots = str(mode), workload.roots(mode)
     if mode.locate == "seek":
-        found = walk(workload, offsets, store, roots)
-        return ModeOutcome(
-            name,
-            found.seconds,
-            offsets.needed(workload),
-            found.bytes,
-            found.requests,
-            len(workload.teams(roots)),
-            walked_bytes=found.walked_bytes,
-            bound=found.bound,
-        )
-    k = _coalesced(workload, offsets, mode, store)
+        return _walk(name, workload, store, roots)
+    k = _coalesced(workload, mode, store)
     if isinstance(k, str):
         return ModeOutcome(name, reason=k)
-    requests = _expected_requests(workload, offsets, mode, store, k)
+    requests = _expected_requests(workload, mode, store, k)
     if requests > REQUESTS_MAX:
         return ModeOutcome(name, reason=f"{requests:,} requests are more than can be simulated")
     schedule = workload.schedule(roots, k)
-    tell = None if progress is None else partial(_tell, progress, name)
-    run = partial(_run_roots, workload, offsets, mode, store, schedule, tell)
+    run = partial(_run_roots, workload, mode, store, schedule)
     return run(mode.tokens) if mode.tokens != USUAL_TOKENS else _fastest(run, len(schedule.teams))
 
 
-def _tell(progress: Progress, mode: str, done: int, total: int) -> None:
-    progress(done, total, mode)
-
-
-def _coalesced(workload: Workload, offsets: RecordOffsets, mode: Mode, store: Store) -> int | str:
+def _coalesced(workload: Workload, mode: Mode, store: Store) -> int | str:
     """Return how many iterations a root coalesces, or why it can read none.
 
     As many as its buffer holds, and no more than all records, or all iterations, are.
@@ -137,7 +132,7 @@ def _coalesced(workload: Workload, offsets: RecordOffsets, mode: Mode, store: St
     """
     schedule = workload.schedule(workload.roots(mode), 1)
     rows = max(schedule.team_rows(team) for team in range(len(schedule.teams)))
-    each = max(1, rows * offsets.total // workload.count)
+    each = max(1, rows * workload.total_bytes // workload.count)
     k = mode.block_iterations
     if k == AUTO:
         fit = min(store.block_bytes, store.buffer_bytes) // each
@@ -150,11 +145,9 @@ def _coalesced(workload: Workload, offsets: RecordOffsets, mode: Mode, store: St
     return min(k, workload.iterations)
 
 
-def _expected_requests(
-    workload: Workload, offsets: RecordOffsets, mode: Mode, store: Store, k: int
-) -> int:
+def _expected_requests(workload: Workload, mode: Mode, store: Store, k: int) -> int:
     """Return about how many requests reach the store: by size, and at least one for a block."""
-    whole = offsets.needed(workload)
+    whole = workload.needed_bytes
     size = store.readahead_bytes if mode.locate == "speculate" else store.request_bytes
     roots = workload.nodes * workload.roots(mode)
     return whole // min(size, store.stripe_bytes) + -(-workload.iterations // k) * roots
@@ -171,15 +164,13 @@ def _fastest(run: Callable[[int], ModeOutcome], roots: int) -> ModeOutcome:
 
 def _run_roots(
     workload: Workload,
-    offsets: RecordOffsets,
     mode: Mode,
     store: Store,
     schedule: Schedule,
-    tell: Callable[[int, int], None] | None,
     tokens: int,
 ) -> ModeOutcome:
     """Return how long all blocks take, event by event."""
-    roots = Roots(workload, offsets, mode, store, schedule, tokens)
+    roots = Roots(workload, mode, store, schedule, tokens)
     if mode.locate == "scan":
         roots.scan()
     located = roots.now
@@ -189,13 +180,11 @@ def _run_roots(
     for phase in [[block] for block in blocks] if workload.barrier else [blocks]:
         roots.read(phase)
         roots.now += hops * len(phase)
-        if tell is not None:
-            tell(phase[-1] + 1, len(blocks))
     servers = roots.servers
     return ModeOutcome(
         str(mode),
         roots.now,
-        offsets.needed(workload),
+        workload.needed_bytes,
         servers.bytes,
         servers.reads,
         len(schedule.teams),
@@ -217,3 +206,85 @@ def _bound(servers: Servers, store: Store, seconds: float) -> str:
     if serving < seconds / 2:  # one server alone would have been done
         return "waits"
     return "moves" if moves > serving / 2 else "bytes"
+
+
+def _walk(name: str, workload: Workload, store: Store, roots: int) -> ModeOutcome:
+    """Return how long it takes ``roots`` readers on each node to walk over all records."""
+    teams = [
+        team for team in workload.teams(roots) if _end(workload, team) > _begin(workload, team)
+    ]
+    asked = _asked_bytes(workload, teams)
+    times = _times(asked, store, roots)
+    table = np.stack(list(times.values()))
+    if workload.barrier:
+        seconds = float(table.max(axis=0).sum())
+    else:
+        seconds = float(table.sum(axis=1).max())
+    last = (workload.iterations - 1) * workload.batch
+    # A reader's last record is the last one of its team.
+    walked = workload.offsets(last + np.array([_end(workload, team) for team in teams]))
+    return ModeOutcome(
+        name,
+        seconds,
+        workload.needed_bytes,
+        int(asked.sum()),
+        int(np.ceil(asked / store.readahead_bytes).sum()),
+        len(workload.teams(roots)),
+        walked_bytes=int(walked.sum()),
+        bound=list(times)[int(table.sum(axis=1).argmax())],
+    )
+
+
+def _begin(workload: Workload, team: tuple[int, ...]) -> int:
+    """Return the position in a batch of a team's first record."""
+    return team[0] * workload.batch // workload.ranks
+
+
+def _end(workload: Workload, team: tuple[int, ...]) -> int:
+    """Return the position in a batch after a team's last record."""
+    return (team[-1] + 1) * workload.batch // workload.ranks
+
+
+def _asked_bytes(workload: Workload, teams: Sequence[tuple[int, ...]]) -> I64:
+    """Return what each node with records asks for in each iteration: shape (iterations, nodes).
+
+    A node's furthest reader is the one of its last rank, whether it reads for that rank alone or
+    for the whole node.
+    """
+    last_of = {team[-1] // workload.ranks_per_node: team for team in teams}
+    ends = np.array([_end(workload, team) for team in last_of.values()])
+    first = np.arange(workload.iterations)[:, np.newaxis] * workload.batch
+    return np.diff(workload.offsets(first + ends), axis=0, prepend=0)
+
+
+def _times(asked: I64, store: Store, readers: int) -> dict[str, F64]:
+    """Return the seconds of each iteration by what may hold it back."""
+    window, nodes = store.readahead_bytes, asked.shape[1]
+    furthest, total = asked.max(axis=1).astype(np.float64), asked.sum(axis=1).astype(np.float64)
+    # All are about the same place in the file: so many servers have stripes of it.
+    servers = np.clip(furthest / store.stripe_bytes, 1, store.servers)
+    # One of the nodes is the first to ask for a window, and waits for the disk.
+    served, moving, read = store.server_rate, 0.0, furthest
+    memory = np.zeros_like(total)
+    if store.memory_rate and nodes > 1:
+        served = min(store.memory_rate, store.server_rate)
+        memory = total / (servers * store.memory_rate)
+    else:
+        # Nodes take turns at a server, each with a place of its own in the file.
+        moving = store.out_of_order_seconds if nodes > 1 else 0.0
+        read = total
+    flying = store.readahead_windows
+    width = min(store.servers, max(1.0, window / store.stripe_bytes))
+    widths = min(store.servers, max(1.0, flying * window / store.stripe_bytes))
+    one = window / (width * served) + moving
+    each = max(
+        window / (widths * served) + moving / widths, (store.request_seconds + one) / flying
+    )
+    pages = furthest / PAGE_BYTES
+    return {
+        "disks": read / servers * (1 / store.server_rate + moving / window),
+        "memory": memory,
+        "link": furthest / store.link_rate,
+        "windows": store.request_seconds + furthest / window * each,
+        "processor": pages * (store.fault_seconds + (readers - 1) * store.wake_seconds),
+    }

@@ -36,7 +36,7 @@ from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome
-from lmdbio.simulate.loads import Loads, loads_of
+from lmdbio.simulate.loads import Loads
 
 __all__ = ["run_reader", "run_readers"]
 
@@ -77,7 +77,7 @@ def run_reader(
     """
     outlook = Outlook(extents, job, options, alignment)
     environment = replace(environment, nodes=job.nodes)
-    loads = loads_of(outlook, extents, job)
+    loads = Loads(outlook, extents, job)
     shares = _tier_shares(outlook.homes, job.tiers)
     if len(shares) > len(environment.tiers):
         raise ValueError(
@@ -121,22 +121,23 @@ def run_readers(
     Args:
         policies: policies, each with those tiers of the job's cache that it uses, its own
             assignment, and the job's order.
-        job: Job that has a cache.
+        job: Job whose cache has the tiers of each root; None: they have no tier with room.
         windows: the order of policies that need one by windows.
         extents, environment, options, alignment: arguments of ``run_reader``.
 
     Raises:
-        ValueError: the job has no cache; or as of ``run_reader``.
+        ValueError: as of ``run_reader``.
     """
-    if job.cache is None:
-        raise ValueError("policies are compared with the tiers of a cache, and there is none")
     plain = replace(job, cache=None, assignment="strided")
     bound = run_reader(extents, plain, environment, options, alignment=alignment).bound_seconds
     for policy in policies:
-        words = policy.words(job.cache, job.shuffle, windows)
         if policy.name == "lower_bound":
             yield Outcome(policy.name, bound, bound)
             continue
+        if job.cache is None and (reason := policy.refusal(0.0, 0.0, 0.0)) is not None:
+            yield Outcome(policy.name, bound, reason=reason)
+            continue
+        words = policy.words(job.cache, job.shuffle, windows)
         if words is None:
             yield Outcome(policy.name, bound, reason="no Reader runs it")
             continue
@@ -165,10 +166,10 @@ def _refusal(
     return policy.refusal(size / MIB, memory / MIB, room / MIB)
 
 
-def _tiers_of(environment: Environment, cache: Cache, used: Cache | None) -> Environment:
+def _tiers_of(environment: Environment, cache: Cache | None, used: Cache | None) -> Environment:
     """Return an environment with those tiers of a cache that are used."""
     tiers = environment.tiers
-    if used is None:
+    if cache is None or used is None:
         return environment
     if cache.memory and not used.memory:
         tiers = tiers[1:]
@@ -194,7 +195,7 @@ def _init_seconds(loads: Loads, environment: Environment, shares: list[float]) -
         each / environment.file_network,
     ]
     for share, tier in zip(shares, environment.tiers, strict=False):
-        ways.append(each * share / tier.write_rate)
+        ways.append(each * share / tier.read_rate)
     return max(ways)
 
 

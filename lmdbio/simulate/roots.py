@@ -21,7 +21,7 @@ from lmdbio.planning.schedule import Run, Schedule
 from lmdbio.planning.speculation import Guess, Speculation
 from lmdbio.simulate.servers import Read, Servers, Then
 from lmdbio.simulate.store import Store
-from lmdbio.simulate.workload import RecordOffsets, Workload
+from lmdbio.simulate.workload import Workload
 
 __all__ = ["Roots", "speculated_shares"]
 
@@ -46,14 +46,12 @@ class Roots:
     def __init__(
         self,
         workload: Workload,
-        offsets: RecordOffsets,
         mode: Mode,
         store: Store,
         schedule: Schedule,
         tokens: int,
     ) -> None:
-        self._workload, self._offsets = workload, offsets
-        self._store, self._schedule = store, schedule
+        self._workload, self._store, self._schedule = workload, store, schedule
         roots = len(schedule.teams)
         self.now = 0.0
         self.servers = Servers(store)
@@ -65,13 +63,13 @@ class Roots:
         if mode.locate == "speculate":
             self._depth = store.readahead_windows
             self._options = PlanOptions(0, store.readahead_bytes)
-            self._shares = speculated_shares(schedule, offsets, roots // 2)
+            self._shares = speculated_shares(schedule, workload, roots // 2)
 
     def scan(self) -> None:
         """One process finds all records: it asks for each leaf page, in the file's order."""
         store = self._store
         options = PlanOptions(0, store.readahead_bytes)
-        reads = _reads(self._offsets.scanned(self._workload), options)
+        reads = _reads(self._workload.scanned(), options)
         # Leaf pages of large values are far from one another, and asked for several at a time.
         is_sparse = all(length <= PAGE_BYTES for _, length in reads)
         depth = store.depth if is_sparse else store.readahead_windows
@@ -138,10 +136,10 @@ class Roots:
     def _read(
         self, block: int, team: int, now: float, then: Then, asked: Then | None = None
     ) -> None:
-        extents = self._offsets.extents(self._schedule.team_records(block, team))
+        extents = self._workload.extents(self._schedule.team_records(block, team))
         if self._shares:
             share = self._shares[min(block, len(self._shares) - 1)]
-            extents = _widened(extents, share, self._offsets.total)
+            extents = _widened(extents, share, self._workload.total_bytes)
         self.servers.stream(
             now,
             _reads(extents, self._options),
@@ -169,7 +167,7 @@ def _widened(extents: _core.Extents, share: float, total: int) -> _core.Extents:
     return np.array([(low, high - low)], _core.EXTENT)
 
 
-def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> list[float]:
+def speculated_shares(schedule: Schedule, workload: Workload, team: int) -> list[float]:
     """Return the bytes that a root reads for its blocks over those that it needs, block by block.
 
     It reads its guess, and then what lies outside of that. Of the first blocks only: a root whose
@@ -177,21 +175,21 @@ def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> 
 
     Args:
         schedule: Schedule with blocks of one iteration.
-        offsets: offsets of the records.
+        workload: workload whose records it reads.
         team: team of the root.
 
     Source: LMDBIO, section 4.2.2; ``planning.speculation`` makes the guesses.
     """
     count = schedule.count
-    sample = offsets.extents(np.arange(min(count, SAMPLE_RECORDS), dtype=np.uint64))
-    speculation = Speculation(count, offsets.total, sample)
+    sample = workload.extents(np.arange(min(count, SAMPLE_RECORDS), dtype=np.uint64))
+    speculation = Speculation(count, workload.total_bytes, sample)
     shares: list[float] = []
     for block in range(min(GUESSES, schedule.blocks or GUESSES)):
         records = schedule.team_records(block, team)
         if not len(records):
             return [1.0]
         first = int(records[0])
-        extents = offsets.extents(
+        extents = workload.extents(
             np.arange(first, min(count, first + len(records)), dtype=np.uint64)
         )
         guess = speculation.guess([Run(first, len(extents), team)], 0)

@@ -1,4 +1,4 @@
-"""scenario: what is simulated: a cluster, a data set, a training; and how papers are read. Pure.
+"""scenario: what is simulated: a cluster, a data set, a training. Pure.
 
 The four scenarios of the HDMLP thesis (sections 4.1 and 5.2): a data set that fits a node's
 memory, its tiers, the tiers of all nodes, and none of these. The thesis prints no numbers of
@@ -14,27 +14,53 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.planning.environment import AMOUNT_MAX, AMOUNT_MIN, Curve, Environment, Tier
 from lmdbio.planning.order import Epoch
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.planning.shuffle import Shuffle
 
-__all__ = [
-    "AUTHORS",
-    "PHYSICAL",
-    "SCENARIOS",
-    "SEMANTICS",
-    "Data",
-    "Measured",
-    "Scenario",
-    "Semantics",
-    "Training",
-]
+__all__ = ["SCENARIOS", "Data", "Located", "Scenario", "Training"]
 
 F64 = npt.NDArray[np.float64]
 
-#: M in a G.
-G = 1024.0
+#: M in a G; bytes in an M.
+G, MIB = 1024.0, float(1 << 20)
 #: Of all records in all epochs: the clock takes 16 bytes of memory for each.
 USES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Located:
+    """The records of a file, and how a Reader reads them.
+
+    Attributes:
+        extents: extents of all records.
+        used_bytes: number of bytes of the file that the records take.
+        options: options of the reads.
+    """
+
+    extents: _core.Extents
+    used_bytes: int
+    options: PlanOptions
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.extents)
+
+    @property
+    def windows(self) -> Shuffle:
+        """The order by windows that a Reader takes where it is told no sizes."""
+        return Shuffle.named("window", self.used_bytes / len(self.extents))
+
+    def sizes(self, seed: int) -> F64:  # noqa: ARG002 (as of Data)
+        """Return the size of each record, M."""
+        return np.asarray(self.extents["length"] / MIB, np.float64)
+
+    def located(self, seed: int) -> Located:  # noqa: ARG002 (as of Data)
+        """Return where the records lie."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,16 @@ class Data:
     mean: float
     deviation: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= USES_MAX:
+            raise ValueError(f"there must be 1 to {USES_MAX:,} records, not {self.count:,}")
+        if not AMOUNT_MIN <= self.mean <= AMOUNT_MAX:
+            raise ValueError(
+                f"the size of records must be {AMOUNT_MIN:g} to {AMOUNT_MAX:g} M, not {self.mean}"
+            )
+        if not 0 <= self.deviation <= AMOUNT_MAX:
+            raise ValueError(f"a deviation of {self.deviation} M is none")
+
     def sizes(self, seed: int) -> F64:
         """Return the size of each record, M: the quantiles, in an order of the seed."""
         if not self.deviation:
@@ -64,25 +100,13 @@ class Data:
         sizes = np.asarray(np.interp(at, middles, table), np.float64)
         return sizes[Epoch(self.count, seed).samples(range(self.count))]
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Measured:
-    """The records of a real data set.
-
-    Attributes:
-        given: the size of each, M, float64 of shape (count,).
-    """
-
-    given: F64
-
-    @property
-    def count(self) -> int:
-        """Records."""
-        return len(self.given)
-
-    def sizes(self, seed: int) -> F64:  # noqa: ARG002 (as of Data)
-        """Return the size of each record, M."""
-        return self.given
+    def located(self, seed: int) -> Located:
+        """Return where the records would lie, one after the other."""
+        extents = np.empty(self.count, _core.EXTENT)
+        extents["length"] = np.rint(self.sizes(seed) * MIB)
+        ends = np.cumsum(extents["length"])
+        extents["offset"] = ends - extents["length"]
+        return Located(extents, int(ends[-1]), PlanOptions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,40 +123,6 @@ class Training:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Semantics:
-    """How a paper is read where its text leaves a choice, or its figures need another one.
-
-    Attributes:
-        name: name by which users ask for it.
-        divided: threads share a tier's rate, as equations 3.6 and 3.7 print; else each has all.
-        all_are_clients: whether all threads are clients of the file system, at any moment; else
-            those whose latest known read began then or later.
-        locality_tier: tier where locality-aware loading holds records: "memory" or "disk".
-        shared: whether nothing that nodes and threads share gives more than it has; else each
-            thread has a client's whole share of the file system.
-        checks: whether all that is shared is held, with ``shared``, against what it has at each
-            event; this is slow.
-    """
-
-    name: str
-    divided: bool
-    all_are_clients: bool
-    locality_tier: str
-    shared: bool = False
-    checks: bool = False
-
-
-#: The figures of the HDMLP thesis need this: each thread has all of t(clients)/clients.
-AUTHORS = Semantics("authors", divided=False, all_are_clients=False, locality_tier="disk")
-#: A real cluster could do this: those that use file system, links, networks and tiers at a moment
-#: share them. A record comes from where it would take least by the rates of the thesis' text.
-PHYSICAL = Semantics(
-    "physical", divided=True, all_are_clients=True, locality_tier="memory", shared=True
-)
-SEMANTICS = {one.name: one for one in (AUTHORS, PHYSICAL)}
-
-
 @dataclass(frozen=True)
 class Scenario:
     """A training on a cluster.
@@ -143,7 +133,7 @@ class Scenario:
     """
 
     environment: Environment
-    data: Data | Measured
+    data: Data | Located
     training: Training
     seed: int = 0
 
@@ -168,16 +158,8 @@ class Scenario:
                 f"{uses:,} uses of records are more than can be simulated ({USES_MAX:,}): take "
                 "fewer epochs or samples"
             )
-        if isinstance(self.data, Measured) and not self.data.given.any():
+        if not self.sizes.any():
             raise ValueError(f"the {self.data.count} records have no bytes")
-        if isinstance(self.data, Data):
-            if not AMOUNT_MIN <= self.data.mean <= AMOUNT_MAX:
-                raise ValueError(
-                    f"the size of records must be {AMOUNT_MIN:g} to {AMOUNT_MAX:g} M, "
-                    f"not {self.data.mean}"
-                )
-            if not 0 <= self.data.deviation <= AMOUNT_MAX:
-                raise ValueError(f"a deviation of {self.data.deviation} M is none")
 
     @cached_property
     def sizes(self) -> F64:

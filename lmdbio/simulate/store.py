@@ -5,7 +5,7 @@
     servers    each takes pieces of stripes in the order of their coming: the bytes at server_rate,
                and a move first for a piece that does not follow the last one of its file there
 
-``servers`` runs the events, ``walks`` has the closed forms, ``modes`` reads a data set with both.
+``servers`` runs the events, ``modes`` reads a data set with them, or by closed forms.
 Sizes are bytes, rates bytes per second.
 
 Source: LMDBIO (ACM TOPC 2019), sections 3.3 and 4; benchmarks/pfs/model.h for the servers.

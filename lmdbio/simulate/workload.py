@@ -11,6 +11,7 @@ Source: LMDBIO (ACM TOPC 2019), sections 3.1, 5.1 and 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS, Schedule
 from lmdbio.planning.split import split_share
 
-__all__ = ["WORKLOADS", "RecordOffsets", "Workload"]
+__all__ = ["WORKLOADS", "Workload"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -39,7 +40,7 @@ STEPS_MAX = 1 << 24
 OFFSET_MAX = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """A job that reads and does not compute.
 
@@ -152,60 +153,55 @@ class Workload:
             iterations=self.iterations,
         )
 
+    @cached_property
+    def _size(self) -> int:
+        """Bytes that each record takes up, where all have one size."""
+        return int(_stored(np.array([self.record_bytes]))[0])
 
-class RecordOffsets:
-    """Where a workload's records lie in the file.
+    @cached_property
+    def _begins(self) -> I64:
+        """Offsets of the records of several sizes, and where the last one ends."""
+        assert self.lengths is not None
+        return np.concatenate(([0], np.cumsum(_stored(self.lengths))))
 
-    Args:
-        workload: Workload, which says how many and how large they are.
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that all records take up."""
+        return int(self.offsets(self.count))
 
-    Attributes:
-        total: bytes that all records take up.
-    """
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of all records that the job reads, each as often as it reads it."""
+        return int(self.offsets(self.records))
 
-    def __init__(self, workload: Workload) -> None:
-        self._count = workload.count
-        self._size = 0
-        self._begins: I64 = np.empty(0, np.int64)
-        if workload.lengths is None:
-            self._size = int(_stored(np.array([workload.record_bytes]))[0])
-            self.total = self._size * self._count
-        else:
-            self._begins = np.concatenate(([0], np.cumsum(_stored(workload.lengths))))
-            self.total = int(self._begins[-1])
-
-    def at(self, places: npt.ArrayLike) -> I64:
+    def offsets(self, places: npt.ArrayLike) -> I64:
         """Return the bytes before each place of the endless sequence of records."""
         numbers = np.asarray(places, np.int64)
-        if self._size:  # whatever the round
+        if self.lengths is None:  # whatever the round
             return np.asarray(numbers * self._size, np.int64)
-        rounds, numbers = np.divmod(numbers, self._count)
-        return np.asarray(rounds * self.total + self._begins[numbers], np.int64)
+        rounds, numbers = np.divmod(numbers, self.count)
+        return np.asarray(rounds * self._begins[-1] + self._begins[numbers], np.int64)
 
-    def scanned(self, workload: Workload) -> _core.Extents:
-        """Return what one process reads that finds all of a job's records.
+    def extents(self, records: npt.NDArray[np.uint64]) -> _core.Extents:
+        """Return where some records lie in the file."""
+        numbers = records.astype(np.int64)
+        table = np.empty(len(numbers), _core.EXTENT)
+        table["offset"] = begins = self.offsets(numbers)
+        table["length"] = self.offsets(numbers + 1) - begins
+        return table
+
+    def scanned(self) -> _core.Extents:
+        """Return what one process reads that finds all records of the job.
 
         Leaf pages, in which small values lie themselves: of large ones only every so many.
         """
-        found = self.extents(np.arange(min(workload.count, workload.records), dtype=np.uint64))
-        is_inside = np.full(len(found), workload.record_bytes <= INSIDE_BYTES_MAX)
-        if workload.lengths is not None:
-            is_inside = workload.lengths[: len(found)] <= INSIDE_BYTES_MAX
-        leaves = found[~is_inside][:: workload.leaf_records].copy()
+        found = self.extents(np.arange(min(self.count, self.records), dtype=np.uint64))
+        is_inside = np.full(len(found), self.record_bytes <= INSIDE_BYTES_MAX)
+        if self.lengths is not None:
+            is_inside = self.lengths[: len(found)] <= INSIDE_BYTES_MAX
+        leaves = found[~is_inside][:: self.leaf_records].copy()
         leaves["length"] = 1
         return np.concatenate((found[is_inside], leaves))
-
-    def needed(self, workload: Workload) -> int:
-        """Return the bytes of all records that a job reads, each as often as it reads it."""
-        return int(self.at(workload.records))
-
-    def extents(self, records: npt.NDArray[np.uint64]) -> _core.Extents:
-        """Return where some records lie."""
-        numbers = records.astype(np.int64)
-        table = np.empty(len(numbers), _core.EXTENT)
-        table["offset"] = begins = self.at(numbers)
-        table["length"] = self.at(numbers + 1) - begins
-        return table
 
 
 def _stored(lengths: npt.NDArray[np.int64]) -> I64:

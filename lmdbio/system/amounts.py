@@ -1,4 +1,4 @@
-"""amounts: bytes that reads keep to, and numbers and bytes as people write them. Pure."""
+"""amounts: bytes that reads keep to, and numbers and bytes as people read and write them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = [
     "GAP_BYTES_MAX",
     "PAGE_BYTES",
     "REQUEST_BYTES_MAX",
+    "count_text",
     "parse_bytes",
+    "size_text",
     "whole",
 ]
 
@@ -64,3 +66,16 @@ def whole(what: str, value: Any, least: int | None = None, most: int | None = No
     if least is not None and number < least:
         raise ValueError(f"{what} must be at least {least}, not {number}")
     return number
+
+
+def size_text(count: float) -> str:
+    """Return bytes in a unit that reads well, exact below 1 KiB."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

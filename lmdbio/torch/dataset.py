@@ -1,13 +1,14 @@
-"""Data sets for torch's DataLoader, which asks them by index."""
+"""Data sets for torch's DataLoader, which asks them by index; and the keywords that are none."""
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
@@ -15,45 +16,67 @@ import torch.utils.data
 
 from lmdbio.provenance import Paths
 from lmdbio.records.pending import Pending
-from lmdbio.records.records import open_records
+from lmdbio.records.records import Records, open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import processes_alike
-from lmdbio.torch.samples import Errors, Indexed, SampleMaker, add_note, as_errors, origin
-from lmdbio.torch.words import refuse_foreign
+from lmdbio.torch.samples import Errors, SampleMaker, add_note, as_errors, origin
 
 if TYPE_CHECKING:
     from lmdbio.observe.stats import Stats
     from lmdbio.planning.mix import MixOrder
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "lent", "refuse_foreign"]
+
+_THREADS = "it finds its workers itself: write threads=4 or processes=4 to bound them"
+_ORDER = (
+    "it has an order of its own: shuffle=, or, for one that you make, DataLoader(Dataset(source), "
+    "sampler=...)"
+)
+_BEGUN = "its processes begin as multiprocessing says (set_start_method), and stay"
+#: Words of a Loader's that an IterableDataset has not.
+_OF_LOADER = ("decode", "threads", "processes", "pin_memory", "cache", "assignment")
+#: Keywords of DataLoader that a Loader has no use for.
+_OF_DATALOADER = {
+    "num_workers": _THREADS,
+    "sampler": _ORDER,
+    "batch_sampler": _ORDER,
+    "prefetch_factor": "batches that wait to be asked for are ahead=2",
+    "generator": "orders, and what transforms draw, follow from seed=",
+    "multiprocessing_context": _BEGUN,
+    "persistent_workers": _BEGUN,
+    "timeout": "a worker that is stopped, or gone, is an error by itself",
+    "in_order": "its batches come in order, always",
+    "pin_memory_device": "write pin_memory=True",
+    "dataset": "it is given the path, or Records, as its first argument",
+}
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """A map-style data set; its sample i is record i, or what a layout says (``Records``).
+    """A map-style data set: sample i is record i, or the i-th sample of a layout (``Records``).
 
-    A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
-    read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
-    that are forked or spawned.
+    A DataLoader that requests whole batches (``__getitems__``, as all since torch 2.0 do) has each
+    batch read at once: sorted, coalesced, all requests in flight. A Dataset can be pickled, and
+    used in workers that are forked or spawned.
 
     Args:
-        source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
-            view of such (``Records.split``), or a ``Mix``.
+        source: one path or several, as for ``Records``; or open ``Records``, a view of them
+            (``Records.split``), or a ``Mix``.
         transform: function from a value to a sample; with ``keys``, from a key and a value. None:
-            samples are values, or the pairs. Where samples are of several records, value and key
-            are tuples. What it draws by torch, ``random`` and ``numpy.random`` follows from seed,
-            epoch and index where a ``BatchSampler`` says these (``sample_info``).
-        keys: whether keys are handed out as well.
-        buffers: whether values are memoryviews, lent without a copy, instead of bytes. They may be
-            kept. (torch's ``default_collate`` takes them for sequences of numbers.)
-        errors: treatment of exceptions of the transform, which a note tells index, key and file
-            of: "raise"; "skip", which leaves these samples out of their batches and counts them
-            (``stats().skipped_records``); or a function of the exception, which is true for
+            samples are values, or the pairs. If samples have several records, value and key are
+            tuples. Its draws by torch, ``random`` and ``numpy.random`` follow from seed, epoch and
+            index if a ``BatchSampler`` gives the indices (``sample_info``).
+        keys: whether samples include their keys.
+        buffers: whether values are memoryviews, lent without a copy, instead of bytes. You may
+            keep them. (torch's ``default_collate`` takes them for sequences of numbers.)
+        errors: treatment of exceptions of the transform, to which a note adds index, key and file:
+            "raise"; "skip", which leaves these samples out of their batches and counts them
+            (``stats().skipped_records``); or a function of the exception, which returns true for
             samples to leave out.
         options: keywords of ``Records``.
 
     Raises:
-        TypeError: a word is none of these, with what to write instead.
+        TypeError: an unknown keyword; the message says what to write instead.
         OSError, Error: as ``Records``.
     """
 
@@ -70,13 +93,24 @@ class Dataset(torch.utils.data.Dataset[Any]):
         refuse_foreign("Dataset", options)
         self.errors = as_errors(errors)
         self.records = open_records(source, **options)
-        self.transform, self.keys, self.buffers = transform, keys, buffers
-        self._maker = SampleMaker(partial(origin, self.records), self.errors)
+        self.keys, self.buffers = keys, buffers
+        where = partial(origin, self.records)
+        #: Maker of its samples, whoever asks for them.
+        self.maker = SampleMaker(where, transform, keys=keys, errors=self.errors)
         self._is_owner = self.records is not source
         self._known_in = 0  # process that has said how many others read alike
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def transform(self) -> Callable[..., Any] | None:
+        """The function from a value to a sample, which may be replaced."""
+        return self.maker.transform
+
+    @transform.setter
+    def transform(self, transform: Callable[..., Any] | None) -> None:
+        self.maker.transform = transform
 
     @property
     def mixing(self) -> MixOrder | None:
@@ -86,7 +120,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
         if self.buffers:
-            value = _lent(value)
+            value = lent(value)
         if self.keys:
             value = self.records.key(index), value
         if self.transform is None:
@@ -131,41 +165,19 @@ class Dataset(torch.utils.data.Dataset[Any]):
             begun: records under way.
             finish, source, is_wanted: arguments of ``SampleMaker.samples``.
         """
-        if self.transform is None and not self.keys:
-            return self._maker.finished(begun.taken(), begun, source, finish)
-        values: Iterator[Any] = begun.values()
+        values: Iterator[Any] | list[Any]
         if self.keys:
-            values = zip(map(self.records.key, begun.indices.tolist()), values, strict=False)
-        return self._maker.samples(self._made, values, begun, source, is_wanted, finish)
-
-    def whole(
-        self,
-        batch: Any,
-        decode: Callable[[Any], Any],
-        source: Source,
-        is_wanted: Callable[[], bool],
-    ) -> tuple[Any, Any]:
-        """Return what a decoder makes of a batch of the records (``SampleMaker.whole``)."""
-        return self._maker.whole(batch, decode, source, is_wanted)
-
-    def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
-        """Return the iterator of samples of an iterator of values, or of pairs."""
-        if self.transform is None:
-            return values
-        return starmap(self.transform, values) if self.keys else map(self.transform, values)
-
-    def describe(self, index: int) -> str:
-        """Return in words where a sample comes from: index, key and file."""
-        return origin(self.records, index)
-
-    def count_left_out(self, count: int) -> None:
-        """Count samples that another process has left out."""
-        self._maker.count_left_out(count)
+            values = zip(
+                map(self.records.key, begun.indices.tolist()), begun.values(), strict=False
+            )
+        else:
+            values = begun.taken() if self.transform is None else begun.values()
+        return self.maker.samples(values, begun, source, is_wanted, finish)
 
     def stats(self) -> Stats:
         """Return what this process has read so far, and how many samples it has left out."""
         read = self.records.stats()
-        return replace(read, skipped_records=read.skipped_records + self._maker.left_out)
+        return replace(read, skipped_records=read.skipped_records + self.maker.left_out)
 
     def close(self) -> None:
         """Close the files that it has opened. May be called twice; samples stay good."""
@@ -177,6 +189,31 @@ def _whole(samples: list[Any]) -> list[Any]:
     return samples
 
 
-def _lent(value: Any) -> Any:
+def lent(value: Any) -> Any:
     """Return a memoryview of a value, or of each in a tuple."""
     return tuple(map(memoryview, value)) if isinstance(value, tuple) else memoryview(value)
+
+
+def refuse_foreign(name: str, options: Iterable[str], own: type | None = None) -> None:
+    """Raise TypeError for keywords that neither a class nor ``Records`` has.
+
+    Args:
+        name: the class that was called.
+        options: keywords that it does not have itself.
+        own: class whose keywords a misspelt one may be meant for; None: it has none.
+    """
+    known = set(inspect.signature(Records.__init__).parameters) - {"self", "path"}
+    for word in options:
+        if word in known:
+            continue
+        if name == "Loader" and word in _OF_DATALOADER:
+            raise TypeError(f"{name} has no {word}=: {_OF_DATALOADER[word]}")
+        if word in _OF_DATALOADER:
+            raise TypeError(f"{name} has no {word}=: give it to torch's DataLoader over this one")
+        if word in _OF_LOADER:
+            raise TypeError(f"{name} has no {word}=: a Loader has")
+        if own is not None:
+            known |= set(inspect.signature(own).parameters) - {"options"}
+        close = get_close_matches(word, known, 1)
+        hint = f": did you mean {close[0]}=?" if close else f"; it has {', '.join(sorted(known))}"
+        raise TypeError(f"{name} has no {word}={hint}")

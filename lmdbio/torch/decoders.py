@@ -17,7 +17,7 @@ import torch
 
 from lmdbio import _core
 from lmdbio.batch import Batch
-from lmdbio.records.field import Field
+from lmdbio.records.routes import Field
 from lmdbio.torch.samples import RecordErrors
 from lmdbio.torch.whole import (
     BatchDecoder,
@@ -89,19 +89,19 @@ def _number(index: Any) -> str:
 
 
 class Array(FieldDecoder):
-    """The same field of every record, as one tensor: all records are laid out alike.
+    """The same field of every record as one tensor; all records have one layout.
 
         decode = Array("u1", (3, 32, 32))  # of 3,072 bytes each
         decode = {"label": Array("u1"), "image": Array("u1", (3, 32, 32), offset=1)}
 
-    Bytes after the field are passed over. Where the page cache has the records, C copies each
-    field from there straight into the tensor, without Python's lock.
+    Bytes after the field are ignored. C copies each field of cached records straight into the
+    tensor, without Python's lock.
 
     Args:
-        dtype: type of the elements as they are stored: NumPy's (also of the other byte order, such
-            as ">f4") or torch's.
+        dtype: type of the stored elements: NumPy's (also of the other byte order, such as ">f4")
+            or torch's.
         shape: shape of one record's field; () for a single element.
-        offset: bytes from the start of each record to the field.
+        offset: number of bytes from the start of each record to the field.
 
     Raises:
         TypeError: torch has no such dtype.

@@ -33,8 +33,6 @@ __all__ = [
     "SampleInfo",
     "Source",
     "Watch",
-    "begin_draws",
-    "end_draws",
     "sample_info",
 ]
 
@@ -85,9 +83,12 @@ class Indexed(Protocol):
 class Making:
     """The samples of a batch that a thread makes, one after another.
 
+    While it is entered, that thread draws from the generators of these samples.
+
     Args:
-        source: Source of their draws.
+        source: Source of their draws; None: they draw from the process's generators.
         batch: the batch, which knows its samples' indices.
+        watch: Watch of their transform.
 
     Attributes:
         made: samples made so far; the length is the place of the one that is being made.
@@ -104,9 +105,35 @@ class Making:
     _index: int | None = -1  # of the sample that the generators are seeded for
     _generators: dict[type, Any] | None = None
 
-    def __init__(self, source: Source, batch: Indexed) -> None:
-        self.source, self.batch = source, batch
+    def __init__(self, source: Source | None, batch: Indexed, watch: Watch) -> None:
+        self._draws, self._watch = source is not None, watch
+        self.source, self.batch = source or Source(0, 0), batch
         self.made: list[Any] = []
+
+    def __enter__(self) -> Making:
+        if not self._draws:
+            return self
+        if not _is_installed:
+            _install()
+        self.outer, _thread.making = _thread.making, self
+        watch = self._watch
+        if watch.source != self.source:  # transforms may draw from an epoch on
+            watch.left, watch.source = WATCHED_SAMPLES, self.source
+        if watch.left > 0:
+            self.mode = _TorchDraws()
+            self.mode.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._draws:
+            return
+        if self.mode is not None:
+            self.mode.__exit__(None, None, None)
+        _thread.making, self.outer = self.outer, None
+        if self.has_drawn:
+            self._watch.left = WATCHED_SAMPLES
+        elif self._watch.left > 0:
+            self._watch.left -= len(self.made)
 
     @property
     def index(self) -> int | None:
@@ -148,20 +175,20 @@ _KINDS: dict[type, Callable[[int], Any]] = {
 
 
 class SampleInfo:
-    """The sample that a transform makes, as ``get_worker_info`` tells of a worker.
+    """The sample that a transform is making, as ``get_worker_info`` describes a worker.
 
         def transform(value):
             rng = lmdbio.torch.sample_info().numpy
             return crop(decode(value), rng.integers(32, size=2))
 
-    Its generators are seeded from ``seed``, ``epoch`` and ``index``, so that a sample is augmented
-    alike in each run, whatever the number of threads, workers and ranks, and otherwise in each
+    Its generators are seeded from ``seed``, ``epoch`` and ``index``. So a sample is augmented
+    alike in each run, whatever the number of threads, workers and ranks, and differently in each
     epoch.
 
     Attributes:
         seed: seed of the loader.
         epoch: number of the epoch.
-        index: index of the sample; None: ``collate_fn`` puts a batch together.
+        index: index of the sample; None: ``collate_fn`` is making a batch.
     """
 
     __slots__ = ("_making", "epoch", "index", "seed")
@@ -190,11 +217,11 @@ class SampleInfo:
 
 
 def sample_info() -> SampleInfo | None:
-    """Return what is known of the sample that this thread makes.
+    """Return the sample that this thread is making.
 
     Returns:
         None outside of a transform or ``collate_fn`` of a loader of ``lmdbio.torch``, and in a
-        ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which says
+        ``Dataset`` whose indices come from a sampler other than ``BatchSampler``, which gives
         neither seed nor epoch.
     """
     making = _thread.making
@@ -213,35 +240,6 @@ class Watch:
 
     def __init__(self) -> None:
         self.left, self.source = WATCHED_SAMPLES, Source(0, -1)
-
-
-def begin_draws(making: Making, watch: Watch) -> None:
-    """Have this thread draw from the generators of the samples that it makes, until ``end_draws``.
-
-    Args:
-        making: Making of these samples.
-        watch: Watch of their transform.
-    """
-    if not _is_installed:
-        _install()
-    making.outer = _thread.making
-    _thread.making = making
-    if watch.source != making.source:  # transforms may draw from an epoch on
-        watch.left, watch.source = WATCHED_SAMPLES, making.source
-    if watch.left > 0:
-        making.mode = _TorchDraws()
-        making.mode.__enter__()
-
-
-def end_draws(making: Making, watch: Watch) -> None:
-    """Have this thread draw as it did before ``begin_draws``."""
-    if making.mode is not None:
-        making.mode.__exit__(None, None, None)
-    _thread.making, making.outer = making.outer, None
-    if making.has_drawn:
-        watch.left = WATCHED_SAMPLES
-    elif watch.left > 0:
-        watch.left -= len(making.made)
 
 
 def _install() -> None:

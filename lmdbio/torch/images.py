@@ -89,7 +89,7 @@ class Image(TensorDecoder):
         ValueError: size or mode make no sense.
     """
 
-    _format = "image"
+    _format, _function = "image", "decode_image"
 
     def __init__(self, size: Sequence[int] | None = None, mode: str = "RGB") -> None:
         self._size = None if size is None else [operator.index(n) for n in size]
@@ -123,7 +123,8 @@ class Image(TensorDecoder):
 
     def _read(self, data: torch.Tensor) -> torch.Tensor:
         """Return one image, on the CPU."""
-        image: torch.Tensor = _io().decode_image(data, mode=_io().ImageReadMode[self._mode])
+        decode = getattr(_io(), self._function)
+        image: torch.Tensor = decode(data, mode=_io().ImageReadMode[self._mode])
         return image
 
     def _sized(self, image: torch.Tensor) -> torch.Tensor:
@@ -146,19 +147,15 @@ class Image(TensorDecoder):
         return torch.stack(images, out=gathered)
 
 
-class _Streams(threading.local):
-    """A stream of the GPU for each thread that decodes."""
-
-    def __init__(self) -> None:
-        self._streams: dict[torch.device, Any] = {}
-
-    def of(self, device: torch.device) -> Any:
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
+#: A stream of the GPU for each thread that decodes, by its device.
+_streams = threading.local()
 
 
-_streams = _Streams()
+def _stream_of(device: torch.device) -> Any:
+    streams = vars(_streams)
+    if str(device) not in streams:
+        streams[str(device)] = torch.cuda.Stream(device)
+    return streams[str(device)]
 
 
 @cache
@@ -176,27 +173,27 @@ def _gpu_reason(device: str) -> Reason | None:
 
 
 class Jpeg(Image):
-    """JPEG files, decoded by the CPU, or all of a batch at once by a GPU.
+    """JPEG files, decoded by the CPU, or a whole batch at once by a GPU.
 
         Loader(path, 256, shuffle=True, decode=Jpeg((224, 224), device="cuda"))
 
-    A GPU decodes on a stream of its own, beside the training, and resizes there; the thread that
-    waits for it is the loader's. Tensors are complete when they are handed out, and are for the
-    device's default stream: a program that uses them on another one calls ``record_stream``. A
-    batch that has images which the GPU cannot decode is decoded by the CPU, and taken to the GPU.
-    Other formats than JPEG are ``Image``'s.
+    A GPU decodes and resizes on a stream of its own, beside the training; a thread of the loader
+    waits for it. Tensors are complete when the loader yields them, for the device's default
+    stream: a program that uses them on another one calls ``record_stream``. The CPU decodes a
+    batch with images that the GPU cannot decode, and copies it to the GPU. ``Image`` decodes other
+    formats.
 
     Args:
         size, mode: arguments of ``Image``; a GPU has "RGB", "GRAY" and "UNCHANGED".
-        device: "cpu", or a GPU's, such as "cuda": batches are there then. Where no GPU can be
-            used, the CPU decodes, and batches stay there; ``decoding`` says why.
+        device: "cpu", or a GPU such as "cuda", where the batches are then. If no GPU is usable,
+            the CPU decodes, and batches stay there; ``decoding`` gives the reason.
 
     Raises:
         MissingExtraError: there is no torchvision.
         ValueError: size, mode or device make no sense.
     """
 
-    _format = "JPEG"
+    _format, _function = "JPEG", "decode_jpeg"
 
     def __init__(
         self,
@@ -237,7 +234,7 @@ class Jpeg(Image):
         """Return the images of a batch on the GPU, decoded by it if it can."""
         values = [_bytes_of(value) for value in batch]
         mode = _io().ImageReadMode[self._mode]
-        stream = _streams.of(self._device)
+        stream = _stream_of(self._device)
         on_stream: AbstractContextManager[Any] = torch.cuda.stream(stream)
         with on_stream:
             try:
@@ -249,10 +246,6 @@ class Jpeg(Image):
         for one in made if isinstance(made, list) else [made]:
             one.record_stream(torch.cuda.default_stream(self._device))
         return made
-
-    def _read(self, data: torch.Tensor) -> torch.Tensor:
-        image: torch.Tensor = _io().decode_jpeg(data, mode=_io().ImageReadMode[self._mode])
-        return image
 
 
 def _there(images: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:

@@ -15,17 +15,16 @@ from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.records.ahead import read_ahead
 from lmdbio.records.samples import Samples
-from lmdbio.torch.dataset import Dataset
+from lmdbio.system.amounts import whole
+from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.ranks import (
     Communicator,
-    Ranks,
     processes_alike,
     refuse_second_sharding,
     worker,
 )
-from lmdbio.torch.resume import EpochCursor, EpochSlice, State, whole_state
+from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering, State, whole_state
 from lmdbio.torch.samples import Errors
-from lmdbio.torch.words import integer, refuse_foreign
 
 __all__ = ["AHEAD", "IterableDataset"]
 
@@ -125,24 +124,24 @@ class _Shared:
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
-    """Batches of samples, each rank's and each worker's own, read ahead.
+    """Batches of samples for each rank and each worker, prefetched.
 
         data = IterableDataset(path, 32, shuffle=True)
         loader = DataLoader(data, batch_size=None, num_workers=2)
         for epoch in range(epochs):
             for batch in loader:
 
-    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
-    whatever ``num_workers`` is; all ranks get as many. When all workers have made their last batch
-    of an epoch, the next iteration is the next epoch; one that was left before is begun again.
-    ``set_epoch`` or a state say otherwise.
+    Workers take a rank's batches in turns, so a loader yields the same batches in the same order
+    whatever ``num_workers`` is; all ranks get equally many. When all workers have made their last
+    batch of an epoch, the next iteration is the next epoch; an iteration that stopped earlier
+    starts again. ``set_epoch`` or a loaded state override this.
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        ahead: number of batches that are read while one is used.
+        ahead: number of batches that are prefetched.
 
     Raises:
         As ``Dataset`` and ``BatchSampler``.
@@ -173,19 +172,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             source, transform, keys=keys, buffers=buffers, errors=errors, **options
         )
         self._collate = default_collate if collate_fn is None else collate_fn
-        self._ahead = integer("ahead", ahead)
-        if self._ahead < 1:
-            raise ValueError(f"ahead must be at least 1, not {ahead}")
-        self._cursor = EpochCursor(
-            len(self.dataset),
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            even=even,
-            ranks=Ranks(rank, ranks, comm),
-            mix=self.dataset.mixing,
-        )
+        self._ahead = whole("ahead", ahead, 1)
+        place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
+        ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
+        mix = self.dataset.mixing
+        self._cursor = EpochCursor(len(self.dataset), batch_size, ordering, mix=mix)
         self._shared = _Shared()
         #: This process's iteration, its next step, and the version by which it began.
         self._going: tuple[EpochSlice, int, int] | None = None
@@ -278,13 +269,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         Raises:
             ValueError: it is of other data, or of another seed.
         """
-        whole = whole_state(state)
-        if whole.get("seed", self._cursor.seed) != self._cursor.seed:
+        own = whole_state(state)
+        if own.get("seed", self._cursor.seed) != self._cursor.seed:
             seed = self._cursor.seed
-            raise ValueError(
-                f"the state was saved with seed {whole['seed']}, and it is {seed} here"
-            )
-        self._cursor.load(whole)
+            raise ValueError(f"the state was saved with seed {own['seed']}, and it is {seed} here")
+        self._cursor.load(own)
         self._going = self._resumes = None
         if "step" in state:
             self._resumes = self._cursor.begin(), int(state["step"])

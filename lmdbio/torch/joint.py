@@ -3,33 +3,40 @@
 epoch, used -> the Reader is there already                  -> its next batches
 -> it is in the epoch before                    -> the rest of that one is dropped
 -> anywhere else                                -> a new Reader, made by all ranks
-batch of a Reader -> a rank's own rows, which come first    -> decoded by threads, ahead
+batch of a Reader -> a rank's own rows, which come first    -> made by threads, ahead
 """
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from threading import Condition
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
+from lmdbio.batch import Batch
 from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
-from lmdbio.torch.decoding import NOTHING, DecodedBatches
-from lmdbio.torch.resume import EpochCursor, EpochSlice, as_shuffle
+from lmdbio.torch.draws import Source
+from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
+from lmdbio.torch.samples import SampleMaker
+from lmdbio.torch.threads import Wanted, WorkerThreads
+from lmdbio.torch.whole import Recipe
+from lmdbio.torch.workers import Workers
 
-__all__ = ["JointBatches", "JointEpoch", "joint_path"]
+__all__ = ["READER_WORDS", "JointBatches", "JointEpoch", "ReaderBatches", "joint_path"]
 
+#: Stands for a batch of which no row is wanted.
+NOTHING = object()
 #: Batches of an epoch that a rank may look at and begin again.
 LOOKS_MAX = 4
 #: Words of a Reader that a Loader hands on.
@@ -80,50 +87,155 @@ def joint_path(
     return as_given(cast(Paths, source), absolute=True)
 
 
+class ReaderBatches:
+    """A Reader's batches in their order, made ahead.
+
+    Threads take them out of the window one after the other, each as a copy of its own, and make
+    them beside one another.
+
+    Args:
+        reader: Reader from whose next batch on; it is not closed. Nobody else may ask it.
+        recipe: Recipe of the batches.
+        maker: maker of their samples.
+        workers: Workers, which choose how many threads make them.
+        seed: seed of what samples draw.
+        ahead: number of batches that wait to be asked for.
+        rows: function from an iteration to how many rows of its batch are wanted, the first ones;
+            None: all of each.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        recipe: Recipe,
+        maker: SampleMaker,
+        workers: Workers,
+        *,
+        seed: int,
+        ahead: int,
+        rows: Callable[[int], int] | None = None,
+    ) -> None:
+        self._reader, self._recipe, self._maker = reader, recipe, maker
+        self._rows, self._seed = rows, seed
+        self._threads = WorkerThreads(workers.setting.count)
+        self._wanted = Wanted(self._threads)
+        #: The number of the job that takes the Reader's next batch.
+        self._turn, self._moved = 0, Condition()
+        self._batches = Prefetcher(self._threads, self._make, None, ahead, workers=workers)
+
+    @property
+    def handed_out(self) -> int:
+        """Batches, and errors, that the caller has had."""
+        return self._batches.handed_out
+
+    def check(self) -> None:
+        """Raise Error if this is closed, or if a thread of its own asks."""
+        self._threads.check()
+
+    def next(self) -> tuple[int, Any]:
+        """Return the next batch, ``NOTHING`` if no row is wanted, and the iteration that it is of.
+
+        Raises:
+            Ended: the Reader's last iteration is over.
+            What ``transform``, ``collate_fn`` or the Reader raised.
+        """
+        one: tuple[int, Any] = self._batches.next()
+        return one
+
+    def _make(self, number: int) -> tuple[int, Any]:
+        with self._moved:
+            while self._turn != number:  # those of before were begun before
+                self._moved.wait()
+            try:
+                iteration, batch = self._take()
+            finally:
+                self._turn += 1
+                self._moved.notify_all()
+        if batch is None:
+            return iteration, NOTHING
+        schedule, recipe, maker = self._reader.schedule, self._recipe, self._maker
+        epoch = schedule.place_after(iteration) // schedule.epoch_places
+        source, wanted = Source(self._seed, epoch), self._wanted
+        if recipe.whole is not None:
+            return iteration, maker.whole(batch, recipe.whole.decode, source, wanted)[0]
+        values: Iterator[Any] | list[Any] = iter(batch) if recipe.buffers else map(bytes, batch)
+        if recipe.transform is None:
+            values = list(values)
+        return iteration, maker.samples(values, batch, source, wanted, recipe.collate)
+
+    def _take(self) -> tuple[int, Batch | None]:
+        """Return the Reader's next iteration, and a copy of the rows that are wanted, if any."""
+        iteration = self._reader.iteration
+        try:
+            batch = next(self._reader)
+        except StopIteration:
+            raise Ended from None
+        if self._rows is None or (rows := self._rows(iteration)) == len(batch):
+            return iteration, batch.copy()
+        return iteration, batch.part(slice(0, rows), batch.indices[:rows]) if rows else None
+
+    def close(self) -> None:
+        """End the threads. May be called twice; the Reader stays open."""
+        self._threads.close()
+
+
 class JointBatches:
-    """The batches of one rank, epoch by epoch.
+    """The batches of one rank, epoch by epoch (``Batches``).
 
     Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
 
     Args:
         path: path of the data set.
-        open_reader: maker of a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
-        decode: maker of the ``DecodedBatches`` of a Reader, given its ``rows`` and ``seed``.
-        shuffle, drop_last, even: arguments of ``EpochCursor``.
-        seed: seed of the first Reader.
-        left_out: function that returns how many samples were left out.
+        batch_size: number of samples of all ranks' step.
+        options: options for a Reader.
+        recipe: Recipe of the batches.
+        workers: Workers, which choose how many threads make them.
+        ahead: number of batches that wait to be asked for.
+        ordering: Ordering of the epochs, whose seed is that of the first Reader.
     """
 
     def __init__(
         self,
         path: str | tuple[str, ...],
-        open_reader: Callable[..., Reader],
-        decode: Callable[..., DecodedBatches],
-        *,
-        shuffle: bool | Shuffle,
-        seed: int,
-        drop_last: bool,
-        even: bool,
-        left_out: Callable[[], int],
+        batch_size: int,
+        options: Mapping[str, Any],
+        recipe: Recipe,
+        workers: Workers,
+        ahead: int,
+        ordering: Ordering,
     ) -> None:
-        self._left_out = left_out
-        order = as_shuffle(shuffle)
-        if order not in (None, GLOBAL):
+        if ordering.shuffle not in (None, GLOBAL):
             raise ValueError(
                 "cache= with comm=: its shuffle is True or False; for other orders decode the "
                 "batches of a Reader of your own by ReaderLoader"
             )
-        self._open_reader = partial(open_reader, shuffle=order is not None)
-        self._decode = decode
-        self._steps = Steps(drop_last=bool(drop_last), even=bool(even))
+        self._path, self._batch_size = path, batch_size
+        self._options = {**options, "shuffle": ordering.shuffle is not None}
+        self._recipe, self._workers, self._ahead = recipe, workers, ahead
+        self._maker = SampleMaker(self._origin, recipe.transform, errors=recipe.errors)
+        self._steps = Steps(drop_last=ordering.drop_last, even=ordering.even)
         self._done = Stats()  # of Readers that were closed
         self._is_closed, self._pid = False, os.getpid()
-        self._path = path
         self._state: tuple[int, ...] | None = None  # of the database
         self._sequence: _Sequence | None = None
-        self._sequence = self._open(0, 0, operator.index(seed))
+        self._sequence = self._open(0, 0, ordering.seed)
         reader = self._sequence.reader
+        self.order: dict[str, Any] = {}
         self.count, self.caching = reader.count, reader.caching
+
+    def _origin(self, index: int) -> str:
+        """Return in words where a sample comes from."""
+        sequence = self._sequence
+        path = self._path if sequence is None else sequence.reader.facts.path
+        return f"sample {index}, file {path}"
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("a Loader with comm= and cache= cannot be pickled: ranks make it")
+
+    @property
+    def dataset(self) -> NoReturn:
+        """Nothing: there is a Reader instead."""
+        raise AttributeError("a Loader with comm= and cache= has a Reader, and no dataset")
 
     def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
         """Make a Reader. Collective.
@@ -132,25 +244,23 @@ class JointBatches:
             Error: the file is another one than at first, or was written to; on all ranks alike.
             As ``Reader``.
         """
-        start, changed = (
-            replace(self._steps, epoch=epoch, used=used),
-            "was written to, or replaced",
-        )
+        start = replace(self._steps, epoch=epoch, used=used)
+        changed = f"{self._path}: was written to, or replaced, since this Loader was made"
         try:
-            reader = self._open_reader(start=start, seed=seed)
+            reader = Reader(self._path, self._batch_size, start=start, seed=seed, **self._options)
         except ValueError as error:
             if self._state is None:
                 raise
-            raise Error(f"{self._path}: {changed}, since this Loader was made: {error}") from error
+            raise Error(f"{changed}: {error}") from error
         state = reader.facts.state
         self._state = self._state or state
         if state != self._state:
             reader.close()  # all ranks are here, and see the same
             raise Error(
-                f"{self._path}: {changed}, since this Loader was made, which has {self.count} "
-                f"records: it has {reader.count} now; make a new Loader"
+                f"{changed}, which has {self.count} records: it has {reader.count} now; make a "
+                "new Loader"
             )
-        return _Sequence(reader, seed, self._decode)
+        return _Sequence(reader, seed, self._recipe, self._maker, self._workers, self._ahead)
 
     def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
         """Return the batches of the rest of an epoch; those of an earlier one end.
@@ -158,13 +268,15 @@ class JointBatches:
         Collective where the Reader is neither at its begin nor in the epoch before.
 
         Raises:
-            Error: it is closed.
+            Error: it is closed, or a thread of its own asks.
             As ``Reader``.
         """
         if self._is_closed:
             raise Error("this loader is closed")
         if self._pid != os.getpid():
             raise Error("a Loader with comm= cannot be used in a forked child; make one there")
+        if self._sequence is not None:
+            self._sequence.batches.check()
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
         if sequence is not None and (again := sequence.again(place)) is not None:
             return again
@@ -185,14 +297,14 @@ class JointBatches:
 
     @property
     def workers(self) -> Reason:
-        """The workers that make the batches, and the reason for them."""
-        return Reason("keyword", "threads share the records of each of a Reader's batches")
+        """The workers that make the batches now, and the reason for them."""
+        return self._workers.reason
 
     def stats(self) -> Stats:
         """Return the counts of all Readers."""
         sequence = self._sequence
         read = self._done if sequence is None else self._done + sequence.reader.stats()
-        return replace(read, skipped_records=self._left_out())
+        return replace(read, skipped_records=self._maker.left_out)
 
     def close(self) -> None:
         """End the threads and close the Reader. Collective; may be called twice."""
@@ -221,14 +333,22 @@ class _Sequence:
     Args:
         reader: Reader that began with ``Steps``; closed at the end.
         seed: seed of its orders.
-        decode: maker of its ``DecodedBatches``.
+        recipe, maker, workers, ahead: arguments of ``ReaderBatches``.
 
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
         current: JointEpoch that was begun last; None: none was.
     """
 
-    def __init__(self, reader: Reader, seed: int, decode: Callable[..., DecodedBatches]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        seed: int,
+        recipe: Recipe,
+        maker: SampleMaker,
+        workers: Workers,
+        ahead: int,
+    ) -> None:
         epochs = reader.schedule.epochs
         assert isinstance(epochs, SteppedEpochs)
         self.reader, self._epochs = reader, epochs
@@ -236,7 +356,9 @@ class _Sequence:
         self.current: JointEpoch | None = None
         self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
-        self.batches = decode(reader, rows=self._rows, seed=seed)
+        self.batches = ReaderBatches(
+            reader, recipe, maker, workers, seed=seed, ahead=ahead, rows=self._rows
+        )
 
     def _rows(self, iteration: int) -> int:
         if iteration < self._wanted_from:
@@ -245,7 +367,7 @@ class _Sequence:
         return self._epochs.taken(schedule.place_after(iteration), self.reader.rank)
 
     def drop_before(self, iteration: int) -> None:
-        """Have batches of earlier iterations not decoded, as far as none works at them."""
+        """Have batches of earlier iterations not made, as far as none works at them."""
         self._wanted_from = max(self._wanted_from, iteration)
 
     def begin(self, epoch_slice: EpochSlice) -> JointEpoch:
@@ -335,6 +457,6 @@ class JointEpoch:
                 return batch
 
     def cancel(self) -> None:
-        """Have the rest not decoded, if it cannot be begun again: the next epoch drops it."""
+        """Have the rest not made, if it cannot be begun again: the next epoch drops it."""
         if not self.is_whole:
             self._sequence.drop_before(self._end)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,45 +17,79 @@ from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
-from lmdbio.torch.collate import Collate
-from lmdbio.torch.dataset import Dataset
-from lmdbio.torch.decoding import DecodedBatches, Decoder
+from lmdbio.system.amounts import whole
+from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.iterable import AHEAD
-from lmdbio.torch.joint import READER_WORDS, JointBatches, joint_path
+from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches, joint_path
 from lmdbio.torch.keeping import as_cache, from_root, refuse_words
 from lmdbio.torch.own import OwnBatches
-from lmdbio.torch.prefetch import Ended, checked_ahead
-from lmdbio.torch.ranks import Communicator, Ranks, ranks_here
-from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, State
-from lmdbio.torch.sampler import BatchSampler, RankSampler
-from lmdbio.torch.samples import Errors, as_errors
-from lmdbio.torch.threads import WorkerThreads
-from lmdbio.torch.whole import Decode, as_whole
-from lmdbio.torch.words import integer, refuse_foreign
+from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.ranks import Communicator, ranks_here
+from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, Ordering, State
+from lmdbio.torch.sampler import BatchSampler, Ordered
+from lmdbio.torch.samples import Errors, SampleMaker
+from lmdbio.torch.whole import Decode, Recipe
 from lmdbio.torch.workers import Workers
 
 __all__ = ["Loader", "ReaderLoader"]
 
-#: Threads that decode a Reader's batches, unless it is told: more gain little.
-DECODING_THREADS_MAX = 8
 #: Workers of a kind at most, unless it is told.
 WORKERS_MAX = 64
 #: Workers of a kind that can be asked for.
 BOUND_MAX = 1024
 
 
+class Batches(Protocol):
+    """The batches of a Loader, epoch by epoch: this process's own, or a job's.
+
+    Attributes:
+        count: number of samples of an epoch.
+        caching: reason why this process, or its root, keeps what it keeps.
+        order: arguments of ``EpochCursor`` that depend on the data.
+    """
+
+    count: int
+    caching: Reason
+    order: dict[str, Any]
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data set; AttributeError: there is none."""
+
+    @property
+    def workers(self) -> Reason:
+        """The workers that make the batches now, and the reason for them."""
+
+    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Prefetcher | JointEpoch:
+        """Return the batches of the rest of an epoch; Error: it is closed."""
+
+    def stats(self) -> Stats:
+        """Return what this process has read."""
+
+    def close(self) -> None:
+        """End the workers and close the files. May be called twice."""
+
+    def abandon(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close after an error, without waiting for other ranks; or as ``close``."""
+
+
 def _workers(
-    threads: int | None, processes: int | None, *, is_light: bool, is_whole: bool, is_begun: bool
+    recipe: Recipe, threads: int | None, processes: int | None, *, is_joint: bool
 ) -> Workers:
     """Return what chooses the workers of a Loader.
 
     Args:
+        recipe: Recipe of the batches. Whole ones need no processes, and where a function begins
+            these nobody else makes batches.
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_light: whether nothing is made of values.
-        is_whole: whole batches are made, which need no processes.
-        is_begun: whether a function begins each process: nobody else makes batches.
+        is_joint: whether batches come out of a Reader, which threads alone ask, one at least.
 
     Raises:
         TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
@@ -65,82 +98,80 @@ def _workers(
     cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
     most = min(cores, WORKERS_MAX)
     if processes is None:
-        is_none = is_light or threads is not None or "mpi4py.MPI" in sys.modules
+        is_none = recipe.is_light or threads is not None or "mpi4py.MPI" in sys.modules
         processes = 0 if is_none else max(most - 2, min(most, 2))
-    bounds = {"threads": most if threads is None else threads, "processes": processes}
-    for name, bound in bounds.items():
-        bounds[name] = integer(name, bound)
-        if not 0 <= bounds[name] <= BOUND_MAX:
-            raise ValueError(f"{name} must be 0 to {BOUND_MAX}, not {bound}")
-    processes = 0 if is_whole else bounds["processes"]
-    if is_begun and not processes:
+    threads = whole("threads", most if threads is None else threads, 0, BOUND_MAX)
+    processes = whole("processes", processes, 0, BOUND_MAX)
+    processes = 0 if recipe.whole is not None else processes
+    if recipe.begin is not None and not processes:
         raise ValueError(
             "worker_init_fn= begins worker processes, and there are none: write processes=, and a "
             "transform= or collate_fn= for them"
         )
-    if is_begun:
+    if is_joint:
+        return Workers(max(1, threads), may_loop=False)
+    if recipe.begin is not None:
         return Workers(0, processes, may_loop=False)
-    return Workers(bounds["threads"], processes)
+    return Workers(threads, processes)
 
 
-class Loader(torch.utils.data.DataLoader[Any]):
-    """Batches of samples, read by this process and decoded by workers that find themselves.
+class Loader(Ordered, torch.utils.data.DataLoader[Any]):
+    """Batches of samples, read by this process and decoded by workers that it chooses itself.
 
         with Loader(path, 32, shuffle=True, transform=decode) as loader:
             for batch in loader:
 
-    Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let other threads run
-    meanwhile, so threads of this process decode; those in Python do not, so processes do, which
-    are sent values and send batches in shared memory; batches that take less than to hand them
-    over (a quarter of a millisecond) are made by the loop's own thread. The batches themselves
-    tell which of these, and how many, cost the loop least, its own step included: ``workers`` says
-    so, and why. A transform that changes the program's state says ``processes=0``.
+    Decoders in C or C++ (PIL, OpenCV, torchvision, NumPy) release Python's lock, so threads of
+    this process run them. Decoders in Python hold it, so processes run them: they receive values
+    and return batches in shared memory. The loop's own thread makes batches that take less time
+    than handing them over (a quarter of a millisecond). The loader measures which of these, and
+    how many, cost the loop least, its own step included; ``workers`` tells the choice and its
+    reason. Pass ``processes=0`` for a transform that changes the program's state.
 
-    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
-    left before (a look, a check before the training) is begun again. ``set_epoch`` or a state say
-    otherwise. A batch counts for ``state_dict`` when it was handed out.
+    After an epoch's last batch, the next iteration is the next epoch; an iteration that stopped
+    earlier (a look, a check before the training) starts again. ``set_epoch`` or a loaded state
+    override this. A batch counts for ``state_dict`` once it was handed out.
 
-    For trainers it is a ``DataLoader`` that has no workers and whose sampler shares samples among
-    ranks already, so that they take it as it is; it has a ``DataLoader``'s ``dataset``,
-    ``sampler``, ``batch_sampler``, ``collate_fn`` and the rest.
+    Trainers see a ``DataLoader`` without workers whose sampler already shares samples among ranks,
+    so they take it as it is; it has a ``DataLoader``'s ``dataset``, ``sampler``,
+    ``batch_sampler``, ``collate_fn`` and the rest.
 
-    With ``comm`` and ``cache`` the ranks keep one file together, in a Reader (``torch.joint``);
-    batches are the same ones. All ranks make it, iterate and close it alike. After a jump (a
-    state, ``set_epoch`` to any but the next one, or an epoch that is begun again after more than a
-    few batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` is not
-    there.
+    With ``comm`` and ``cache`` the ranks cache one file together, in a Reader; batches stay the
+    same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
+    ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
+    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` does not
+    exist then.
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
-            and ``cache`` one path, no keys, buffers that are good until ``collate_fn`` returns,
-            and options of ``Reader``.
+            and ``cache`` one path, no keys, and options of ``Reader``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
-        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, for the records of a
-            sample; or a dict, for parts of a record. With ``keys`` batches are keys, and the rest.
-            The loop's thread and threads use it, and no processes.
-        threads: number of threads that work at batches, at most; None: one for each core that
-            this process may use. 0: none.
-        processes: number of processes that do, at most; None: as many as there are cores but two,
-            and none with ``threads``, or where mpi4py is in use. 0: none.
-        worker_init_fn: function of a worker process's number, called once in each that begins;
-            there, torch's ``get_worker_info()`` says number, count and seed. Processes alone make
+        decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, one for each record
+            of a sample; or a dict, for parts of a record. With ``keys``, batches are the keys and
+            the rest. The loop's thread and threads run it, no processes.
+        threads: largest number of threads that make batches; None: one for each core that this
+            process may use. 0: none.
+        processes: largest number of processes that make batches; None: as many as there are cores
+            but two, and none with ``threads``, or if mpi4py is in use. 0: none.
+        worker_init_fn: function of a worker process's number, called once in each that starts;
+            there, torch's ``get_worker_info()`` gives number, count and seed. Processes alone make
             the batches then.
-        ahead: number of batches that wait to be asked for.
+        ahead: number of batches that are prefetched.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
-        cache: data that each process keeps: a ``Cache``, its words ("memory=8G", or with the rest
-            on a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set,
-            even among the processes, of which none sends another anything; with ``comm`` the part
-            that each root keeps for all. None: nothing.
-        assignment: "strided", or "local", with ``cache``: of each step's records processes take
-            what they keep, as far as it goes; the files are the same ones for all of them.
+        cache: tiers in which each process caches its even shard of the data set: a ``Cache``,
+            text ("memory=8G", or with a disk "memory=8G,disk=/local/scratch"), or "auto". No
+            process sends another anything; with ``comm``, each root caches for all. None: no
+            cache.
+        assignment: "strided", or "local", with ``cache``: processes use the records of each step
+            that they cache. All processes read the same files then.
 
     Raises:
-        TypeError: a word is none of these, with what to write instead.
+        TypeError: an unknown keyword; the message says what to write instead.
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
-        MemoryError: there is not as much memory as the cache wants.
+        MemoryError: there is less memory than the cache needs.
         As ``BatchSampler`` when an iteration begins. As ``Reader``, with ``comm`` and ``cache``;
         so does an iteration that makes a new one.
     """
@@ -152,7 +183,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
     #: Accelerate shares no batches of such a loader among processes, and keeps its state.
     _is_accelerate_prepared = use_stateful_dataloader = True
 
-    _source: OwnBatches | JointBatches | None = None
+    _source: Batches
 
     def __init__(
         self,
@@ -184,60 +215,38 @@ class Loader(torch.utils.data.DataLoader[Any]):
         is_joint = cache is not None and comm is not None
         refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * is_joint)), Loader)
         cache = as_cache(cache, assignment)
-        place = Ranks(rank, ranks, comm)
-        kind = {"is_light": transform is collate_fn is None, "is_whole": decode is not None}
-        workers = _workers(threads, processes, **kind, is_begun=worker_init_fn is not None)
-        self._threads = WorkerThreads(max(1, workers.setting.count))
-        self._ahead = checked_ahead(ahead)
-        order: Any = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
-        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
-        self._whole = whole = as_whole(decode, each, collate_fn, pins=pin_memory, keys=keys)
-        self.collate_fn = Collate(whole.collate if whole else collate_fn, pins=pin_memory)
-        self.pin_memory, self.worker_init_fn = pin_memory, worker_init_fn
-        try:
-            if cache is not None and comm is not None:
-                options.update(comm=comm, cache=from_root(cache))
-                path = joint_path(source, assignment, options, keys=keys)
-                size = batch_size * place.now()[1]
-                self._source = self._open_joint(path, size, each, threads, options, order)
-            else:
-                if cache is not None:
-                    refuse_words(source, options)
-                data = Dataset(source, keys=keys, **each, **options)
-                made = self.collate_fn, whole, workers, worker_init_fn, self._threads, self._ahead
-                self._source = OwnBatches(data, *made, cache, assignment, place)
-                order.update(self._source.order)
-            self._cursor = EpochCursor(self._source.count, batch_size, ranks=place, **order)
-        except BaseException:
-            self.close()
-            raise
+        order: Any = {"drop_last": drop_last, "even": even}
+        place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
+        ordering = Ordering.checked(shuffle, seed, **order, **place)
+        each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
+        made: Any = {"pins": pin_memory, "begin": worker_init_fn}
+        recipe = Recipe.checked(transform, collate_fn, decode, **each, **made)
+        self.collate_fn, self.pin_memory = recipe.collate, pin_memory
+        self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
+        workers = _workers(recipe, threads, processes, is_joint=is_joint)
+        if cache is not None and comm is not None:
+            options.update(comm=comm, cache=from_root(cache))
+            path = joint_path(source, assignment, options, keys=keys)
+            size = batch_size * ordering.ranks.now()[1]
+            self._source = JointBatches(path, size, options, recipe, workers, ahead, ordering)
+        else:
+            if cache is not None:
+                refuse_words(source, options)
+            data = Dataset(source, transform, **each, **options)
+            keeps: Any = (cache, assignment, ordering.ranks)
+            self._source = OwnBatches(data, recipe, workers, ahead, *keeps)
         #: The iteration that handed out a batch last: its epoch, its steps so far, and the version
         #: of the cursor by which it began.
         self._latest: tuple[EpochSlice, int, int] | None = None
-
-    def _open_joint(
-        self,
-        path: str | tuple[str, ...],
-        size: int,
-        each: Mapping[str, Any],
-        threads: int | None,
-        options: Mapping[str, Any],
-        order: Mapping[str, Any],
-    ) -> JointBatches:
-        """Return the batches of a Reader, of ``size`` samples of all ranks. Collective."""
-        decoder = Decoder(collate=self.collate_fn, whole=self._whole, **each)
-        threads = threads or min(DECODING_THREADS_MAX, len(os.sched_getaffinity(0)))
-        return JointBatches(
-            path,
-            partial(Reader, path, size, **options),
-            partial(DecodedBatches, decoder=decoder, threads=threads, ahead=self._ahead),
-            left_out=partial(getattr, decoder, "left_out"),
-            **order,
-        )
+        try:
+            self._cursor = EpochCursor(
+                self._source.count, batch_size, ordering, **self._source.order
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
-        if isinstance(self._source, JointBatches):
-            raise TypeError("a Loader with comm= and cache= cannot be pickled: ranks make it")
         return {**self.__dict__, "_latest": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -246,33 +255,12 @@ class Loader(torch.utils.data.DataLoader[Any]):
     @property
     def dataset(self) -> Dataset:
         """The data set, whose samples these are; not with ``comm`` and ``cache``."""
-        if not isinstance(self._source, OwnBatches):
-            raise AttributeError("a Loader with comm= and cache= has a Reader, and no dataset")
         return self._source.dataset
-
-    @property
-    def batch_size(self) -> int:
-        """Number of samples of a rank's batch."""
-        return self._cursor.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
-        return self._cursor.drop_last
-
-    @property
-    def sampler(self) -> RankSampler:
-        """The indices of this rank's samples; trainers tell it the epoch (``set_epoch``)."""
-        return RankSampler(self._cursor)
 
     @property
     def batch_sampler(self) -> BatchSampler:
         """The indices of the batches, for loaders that trainers make of this one to skip some."""
         return BatchSampler.over(self._cursor)
-
-    def __len__(self) -> int:
-        """Return the number of batches of a whole epoch."""
-        return len(self._cursor)
 
     def __iter__(self) -> Generator[Any, None, None]:
         return self._batches()
@@ -280,10 +268,9 @@ class Loader(torch.utils.data.DataLoader[Any]):
     def _batches(self) -> Generator[Any, None, None]:
         # Begun when the first batch is asked for: trainers make iterations that they do not use,
         # and say the epoch afterwards.
-        self._threads.check()
         cursor = self._cursor
         epoch_slice, version = cursor.begin(use=True), cursor.version
-        ahead, steps = self._batches_of.begin(epoch_slice, cursor), len(epoch_slice)
+        ahead, steps = self._source.begin(epoch_slice, cursor), len(epoch_slice)
         own = self.__dict__  # a DataLoader has a look at each attribute that is set
         try:
             for step in range(steps):
@@ -301,28 +288,14 @@ class Loader(torch.utils.data.DataLoader[Any]):
             cursor.end(epoch_slice.number)  # also where other ranks alone had batches
 
     @property
-    def _batches_of(self) -> OwnBatches | JointBatches:
-        assert self._source is not None
-        return self._source
-
-    @property
     def caching(self) -> Reason:
         """Why this process keeps what it keeps, or its root: it says so as ``text``."""
-        return self._batches_of.caching
+        return self._source.caching
 
     @property
     def workers(self) -> Reason:
         """The workers that make the batches now, and the reason for them, as ``text``."""
-        return self._batches_of.workers
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next iteration."""
-        return self._cursor.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
-        self._cursor.set_epoch(epoch)
+        return self._source.workers
 
     def state_dict(self) -> State:
         """Return where the iteration is that handed out the last batch.
@@ -335,14 +308,6 @@ class Loader(torch.utils.data.DataLoader[Any]):
         epoch_slice, steps, _ = self._latest
         return epoch_slice.state(cursor, steps)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on where the state was saved.
-
-        Raises:
-            ValueError: it is of other data.
-        """
-        self._cursor.load(state)
-
     def stats(self) -> Stats:
         """Return what this process has read so far, and where from; also after ``close``.
 
@@ -352,7 +317,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         the counts of ``Reader.stats``: also of batches that wait or were dropped, and of the rows
         that fill up an epoch's last batch.
         """
-        return self._batches_of.stats()
+        return self._source.stats()
 
     def close(self) -> None:
         """End the workers and close the files. May be called twice.
@@ -360,9 +325,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         Waits for samples that are being made, and not for whole batches. With ``comm`` and
         ``cache`` all ranks do so together.
         """
-        self._threads.close()
-        if self._source is not None:
-            self._source.close()
+        self._source.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -373,8 +336,7 @@ class Loader(torch.utils.data.DataLoader[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._batches_of.abandon(kind, error, trace)
-        self.close()
+        self._source.abandon(kind, error, trace)
 
 
 # Lightning looks for it in a loader that one of its hooks made, before it asks for the rest.
@@ -387,19 +349,17 @@ class ReaderLoader:
         with lmdbio.Reader(path, 256, comm=comm) as reader:
             for batch in ReaderLoader(reader, transform=decode):
 
-    The Reader says which records come when. A thread takes its batches and has ``threads`` others
-    decode them, while this rank computes. There is one sequence of batches: an iteration goes on
-    where the one before was left, and none is lost.
+    The Reader decides which records come when. Threads take its batches and decode them, while
+    this rank computes. There is one sequence of batches: an iteration continues where the previous
+    one stopped, and no batch is lost.
 
     Args:
-        reader: Reader from whose next iteration on batches come; it is not closed. Nobody else may
-            ask it.
+        reader: Reader whose next iterations become batches. It stays open, and nothing else may
+            iterate over it.
         transform, errors: arguments of ``Dataset``, without keys.
-        collate_fn, decode, ahead, pin_memory: arguments of ``Loader``. With ``decode`` the thread
-            that takes batches makes them too, since its input lies in the window.
-        buffers: whether values are memoryviews of the window, good until ``collate_fn`` returns,
-            instead of bytes.
-        threads: number of threads that decode the records of a batch.
+        collate_fn, decode, ahead, pin_memory: arguments of ``Loader``.
+        buffers: whether values are memoryviews instead of bytes.
+        threads: largest number of threads that decode, a batch each.
     """
 
     def __init__(
@@ -415,19 +375,20 @@ class ReaderLoader:
         ahead: int = AHEAD,
         pin_memory: bool = False,
     ) -> None:
-        collate = Collate(collate_fn, pins=pin_memory)
-        each: Any = {"transform": transform, "buffers": buffers, "errors": as_errors(errors)}
-        whole = as_whole(decode, each, collate_fn, pins=pin_memory)
-        decoder = Decoder(collate=collate, whole=whole, **each)
+        recipe = Recipe.checked(
+            transform, collate_fn, decode, buffers=buffers, errors=errors, pins=pin_memory
+        )
+        maker = SampleMaker(self._origin, transform, errors=recipe.errors)
+        workers = Workers(whole("threads", threads, 1), may_loop=False)
         self._reader, self._first = reader, reader.iteration
         orders = reader.schedule.epochs
-        self._batches = DecodedBatches(
-            reader,
-            decoder,
-            seed=0 if orders is None or orders.seed is None else orders.seed,
-            threads=threads,
-            ahead=ahead,
-        )
+        seed = 0 if orders is None or orders.seed is None else orders.seed
+        ahead = whole("ahead", ahead, 0)
+        self._batches = ReaderBatches(reader, recipe, maker, workers, seed=seed, ahead=ahead)
+
+    def _origin(self, index: int) -> str:
+        """Return in words where a sample comes from."""
+        return f"sample {index}, file {self._reader.facts.path}"
 
     def __iter__(self) -> ReaderLoader:
         return self

@@ -5,47 +5,39 @@ epoch -> records under way -> samples, collated -> handed out in order
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
+from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.cache import Cache
-from lmdbio.torch.collate import Collate
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.keeping import keep_part
 from lmdbio.torch.prefetch import Prefetcher
-from lmdbio.torch.processes import PooledJobs, WorkerProcesses
+from lmdbio.torch.processes import UnbegunError, UnfitError, WorkerProcesses
 from lmdbio.torch.ranks import Ranks, processes_alike
 from lmdbio.torch.resume import EpochCursor, EpochSlice
+from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.threads import Wanted, WorkerThreads
-from lmdbio.torch.whole import WholeBatches
-from lmdbio.torch.worker_process import Work
+from lmdbio.torch.whole import FieldDecoder, Recipe, WholeBatches
 from lmdbio.torch.workers import Workers
 
 __all__ = ["OwnBatches"]
 
 
 class OwnBatches:
-    """The batches of one process, epoch by epoch.
+    """The batches of one process, epoch by epoch (``Batches``).
 
     Args:
         dataset: data set whose samples they are; closed at the end.
-        collate: function from a list of samples to a batch.
-        whole: maker of whole batches; None: they are made of samples.
+        recipe: Recipe of the batches.
         workers: Workers, which choose who makes them.
-        worker_init_fn: argument of ``Loader``.
-        threads: threads that make them, or that ask processes; their owner ends them.
         ahead: number of batches that wait to be asked for.
         cache, assignment: arguments of ``Loader``.
         place: this process's rank, and the number of ranks.
-
-    Attributes:
-        count: number of samples of the data set.
-        caching: reason why the process keeps what it keeps.
-        order: arguments of ``EpochCursor`` that depend on the data set.
 
     Raises:
         As ``keep_part``; the data set is closed then.
@@ -54,11 +46,8 @@ class OwnBatches:
     def __init__(
         self,
         dataset: Dataset,
-        collate: Collate,
-        whole: WholeBatches | None,
+        recipe: Recipe,
         workers: Workers,
-        worker_init_fn: Callable[[int], object] | None,
-        threads: WorkerThreads,
         ahead: int,
         cache: Cache | str | None,
         assignment: str,
@@ -72,18 +61,10 @@ class OwnBatches:
             dataset.close()
             raise
         self.order: dict[str, Any] = {"holder": holder, "mix": dataset.mixing}
-        self.dataset = dataset
-        self._collate, self._whole, self._workers, self._threads = collate, whole, workers, threads
+        self.dataset, self._recipe, self._workers = dataset, recipe, workers
         self._ahead, self.count = ahead, len(dataset)
-        work = Work(
-            dataset.transform,
-            dataset.keys,
-            dataset.buffers,
-            dataset.errors,
-            collate.function,
-            begin=worker_init_fn,
-        )
-        self._pool = WorkerProcesses(work)
+        self._threads = WorkerThreads(max(1, workers.setting.count))
+        self._pool = WorkerProcesses(recipe)
 
     @property
     def workers(self) -> Reason:
@@ -91,31 +72,81 @@ class OwnBatches:
         return self._workers.reason
 
     def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Prefetcher:
-        """Return the batches of the rest of an epoch, made ahead."""
+        """Return the batches of the rest of an epoch, made ahead.
+
+        Raises:
+            Error: it is closed, or a thread of its own asks.
+        """
+        self._threads.check()
         self.dataset.records.expect(epoch_slice.expected, processes_alike())
         wanted = Wanted(self._threads)
-        here = partial(self._batch, epoch_slice, wanted)
-        jobs = PooledJobs(self._pool, partial(self._sent, epoch_slice, wanted), here)
         return Prefetcher(
             self._threads,
-            jobs.here,
+            partial(self._here, epoch_slice, wanted),
             len(epoch_slice),
             self._ahead,
             workers=self._workers,
-            processes=jobs,
+            pool=self._pool,
+            by_process=partial(self._by_process, epoch_slice, wanted),
             wanted=wanted,
         )
 
-    def _batch(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        dataset, indices = self.dataset, epoch_slice.samples(step)
-        if self._whole is not None:
-            return self._whole.make(dataset, indices, epoch_slice.source, wanted)
-        return dataset.samples(
-            dataset.begin(indices),
-            self._collate,
-            source=epoch_slice.source,
-            is_wanted=wanted,
-        )
+    def _here(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
+        """Return a batch that this thread makes.
+
+        Raises:
+            Error: worker processes alone may make it, and there are none.
+        """
+        if self._pool.is_needed:
+            raise Error(f"worker_init_fn= needs worker processes: {self._pool.refusal}")
+        begun, dataset = monotonic(), self.dataset
+        indices, source = epoch_slice.samples(step), epoch_slice.source
+        if self._recipe.whole is not None:
+            batch = self._whole(self._recipe.whole, indices, epoch_slice, wanted)
+        else:
+            begun_records, collate = dataset.begin(indices), self._recipe.collate
+            batch = dataset.samples(begun_records, collate, source=source, is_wanted=wanted)
+        self._pool.slowest = max(self._pool.slowest, monotonic() - begun)
+        return batch
+
+    def _whole(
+        self, whole: WholeBatches, indices: Any, epoch_slice: EpochSlice, wanted: Wanted
+    ) -> Any:
+        """Read records, and return the batch that one call of a decoder makes."""
+        dataset, records, decoder = self.dataset, self.dataset.records, whole.decoder
+        made, tensors = None, None
+        if isinstance(decoder, FieldDecoder):
+            tensors, fields = decoder.wish(len(indices), whole.memory)
+            begun = records.begin_fields(indices, fields)
+            if begun.is_filled:
+                made, kept = decoder.finish(tensors), begun
+        else:
+            begun = records.begin(indices)
+        if made is None:
+            del tensors  # records are there in part, or none: they all come another way
+            source, maker = epoch_slice.source, dataset.maker
+            made, kept = maker.whole(begun.batch(), whole.decode, source, wanted)
+        return (list(map(records.key, kept.indices.tolist())), made) if dataset.keys else made
+
+    def _by_process(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
+        """Return a batch that a process makes, or this thread where none of them can."""
+        pool = self._pool
+        if pool.refusal:
+            return self._here(epoch_slice, wanted, step)
+        try:
+            batch = self._sent(epoch_slice, wanted, step)
+        except (CalledOffError, UnbegunError):
+            raise
+        except Exception as error:
+            is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven
+            if not is_unfit or pool.is_closed or pool.is_needed:
+                raise
+            # It raises as well, where it is the sample's fault.
+            batch = self._here(epoch_slice, wanted, step)
+            pool.refuse(pool.refusal or f"in a worker process: {type(error).__name__}: {error}")
+            return batch
+        pool.is_proven = True
+        return batch
 
     def _sent(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a worker process makes."""
@@ -124,18 +155,19 @@ class OwnBatches:
             dataset.records.begin(epoch_slice.samples(step)),
             epoch_slice.source,
             dataset.records.key if dataset.keys else None,
-            dataset.describe,
+            dataset.maker.where,
             wanted,
         )
-        dataset.count_left_out(left_out)
-        return self._collate.pinned(batch)
+        dataset.maker.count_left_out(left_out)
+        return self._recipe.collate.pinned(batch)
 
     def stats(self) -> Stats:
         """Return what was read, and how many samples were left out."""
         return self.dataset.stats()
 
     def close(self) -> None:
-        """End the processes and close the files. May be called twice."""
+        """End threads and processes, and close the files. May be called twice."""
+        self._threads.close()
         self._pool.close()
         self.dataset.close()
 
@@ -146,3 +178,4 @@ class OwnBatches:
         _trace: TracebackType | None,
     ) -> None:
         """End after an error: as ``close``, for nobody else waits."""
+        self.close()

@@ -14,15 +14,15 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from lmdbio.errors import Error
+from lmdbio.torch.processes import WorkerProcesses
 from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.threads import Task, Wanted, WorkerThreads
-from lmdbio.torch.words import integer
 from lmdbio.torch.workers import Handed, Setting, Workers
 
-__all__ = ["Ended", "Prefetcher", "Processes", "checked_ahead"]
+__all__ = ["Ended", "Prefetcher"]
 
 
 class Ended(Exception):
@@ -52,40 +52,17 @@ class _InlineTask:
         """Do nothing: only the caller runs it, when it asks for the result."""
 
 
-def checked_ahead(ahead: int) -> int:
-    """Return a number of results that may wait; ValueError: it is negative."""
-    if (number := integer("ahead", ahead)) < 0:
-        raise ValueError(f"ahead must not be negative ({ahead})")
-    return number
-
-
-class Processes(Protocol):
-    """Processes that run jobs, each asked by a thread of this one."""
-
-    @property
-    def refusal(self) -> str:
-        """Reason why they cannot; "": they can."""
-
-    def job(self, number: int) -> Any:
-        """Return what the job of a number returns."""
-
-    def has(self, count: int) -> bool:
-        """Return whether so many have begun."""
-
-    def start(self, count: int) -> None:
-        """Begin as many as are missing; ``refusal`` says why, where that cannot be."""
-
-
 class Prefetcher:
     """Hands out what jobs return, in order; threads run some of them before the caller asks.
 
     Args:
+        threads: threads that run jobs, or that ask processes.
         job: function from each number, from 0 on, to a result.
         count: number of results; None: there is no end.
         ahead: results that wait for the caller, beside a job for each thread.
-        workers: Workers, which choose how many threads run jobs, or that the caller runs them
-            itself; None: all threads do.
-        processes: processes that run jobs where ``workers`` says so; None: there are none.
+        workers: Workers, which choose who runs jobs.
+        pool: processes that may run jobs; None: there are none.
+        by_process: function from a number to the result that one of these makes; None: ``job``.
         wanted: flag that jobs look at to give up; None: they do not.
 
     Attributes:
@@ -99,16 +76,16 @@ class Prefetcher:
         count: int | None,
         ahead: int,
         *,
-        workers: Workers | None = None,
-        processes: Processes | None = None,
+        workers: Workers,
+        pool: WorkerProcesses | None = None,
+        by_process: Callable[[int], Any] | None = None,
         wanted: Wanted | None = None,
     ) -> None:
-        self._threads, self._job, self._ahead = threads, job, checked_ahead(ahead)
-        self._wanted, self._workers, self._processes = wanted, workers, processes
+        self._threads, self._workers, self._pool = threads, workers, pool
+        self._job, self._by_process, self._wanted = job, by_process or job, wanted
+        self._ahead, self._count = ahead, sys.maxsize if count is None else count
         self._setting: Setting | None = None
-        if workers is not None:
-            workers.begin()
-        self._count = sys.maxsize if count is None else count
+        workers.begin()
         self._under_way: dict[int, Task | _InlineTask] = {}
         self._pid = os.getpid()
         self._left = monotonic()
@@ -141,22 +118,19 @@ class Prefetcher:
         finally:
             del task  # else it would know this frame by its error, and live on
         self._left = monotonic()
-        if self._workers is not None:
-            self._workers.note(Handed(*took, self._left - asked, away))
+        self._workers.note(Handed(*took, self._left - asked, away))
         self.handed_out += 1  # it keeps the result until the next call, in case Ctrl-C comes first
         return result
 
     def _begin(self) -> None:
         """Begin as many jobs as may be under way: on threads, or one here."""
         self._under_way.pop(self.handed_out - 1, None)
-        if self._workers is not None and not self._adopt(self._workers):
+        if not self._adopt() or self._setting is None:
             return
-        setting = self._setting
-        is_inline = setting is not None and setting.way == "loop"
+        way = self._setting.way
+        is_inline = way == "loop"
         wanted = 1 if is_inline else self._threads.threads + self._ahead
-        run = self._job
-        if self._processes is not None and setting is not None and setting.way == "processes":
-            run = self._processes.job
+        run = self._by_process if way == "processes" else self._job
         while self._begun < min(self.handed_out + wanted, self._count):
             job = partial(run, self._begun)
             # The one that is there already, if Ctrl-C came right after this.
@@ -167,26 +141,26 @@ class Prefetcher:
                 self._threads.begin(task)
             self._begun += 1
 
-    def _adopt(self, workers: Workers) -> bool:
+    def _adopt(self) -> bool:
         """Adopt the setting that the workers have now.
 
         Returns:
             Whether it could be: processes begin while no thread runs a job, whose locks they would
             find held for ever; until then what is under way is handed out, and no more is begun.
         """
-        processes = self._processes
-        if processes is not None and processes.refusal:
-            workers.refuse("processes", processes.refusal)
+        pool, workers = self._pool, self._workers
+        if pool is not None and pool.refusal:
+            workers.refuse("processes", pool.refusal)
         setting = workers.setting
         if setting == self._setting:
             return True
-        if setting.way == "processes" and processes is not None:
-            if not processes.has(setting.count):
+        if setting.way == "processes" and pool is not None:
+            if not pool.has(setting.count):
                 if self._under_way:
                     return False
-                processes.start(setting.count)
-                if processes.refusal:
-                    return self._adopt(workers)
+                pool.start(setting.count)
+                if pool.refusal:
+                    return self._adopt()
             self._threads.resize(setting.count + 1)  # one reads for the next process that is free
         elif setting.way == "threads":
             self._threads.resize(setting.count)

@@ -4,35 +4,47 @@ A thread of the loader reads a batch's values, takes a worker that is free, hand
 in memory that both have mapped, and waits for the batch, whose arrays lie in such memory as well.
 So order, reading ahead, states and Ctrl-C are those of threads; and nothing has a name that could
 be left behind.
+
+values, read -> the worker's input, which both have mapped -> Order -> Reply -> the batch, whose
+arrays lie in memory of the worker's, which both have mapped
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 from queue import Empty, LifoQueue
 from time import monotonic
-from typing import Any
+from typing import Any, cast
+from warnings import catch_warnings, simplefilter
 
+from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.records.pending import Pending
 from lmdbio.system import fork
+from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.draws import Source
-from lmdbio.torch.samples import CalledOffError
-from lmdbio.torch.worker import (
-    END_SECONDS,
-    LOOK_SECONDS,
-    EndedError,
-    UnbegunError,
-    UnfitError,
+from lmdbio.torch.samples import CalledOffError, add_note
+from lmdbio.torch.whole import Recipe
+from lmdbio.torch.worker_process import (
+    FLAG_BYTES,
+    Order,
+    Reply,
+    Segment,
     Values,
-    Worker,
+    serve,
+    unpack,
 )
-from lmdbio.torch.worker_process import Work
 
-__all__ = ["PooledJobs", "WorkerProcesses"]
+__all__ = ["UnbegunError", "UnfitError", "WorkerProcesses"]
 
 #: Those that Python ends and joins at its own end; in a child of the user's they are none of its.
 _children: set[Any] = getattr(multiprocessing.process, "_children", set())
@@ -41,6 +53,252 @@ _children: set[Any] = getattr(multiprocessing.process, "_children", set())
 PATIENCE_SECONDS, PATIENCE_TIMES = 10.0, 20.0
 #: The same where ``worker_init_fn`` comes first, which may load a model.
 BEGIN_SECONDS = 600.0
+#: Seconds between two looks at whether a batch is still wanted.
+LOOK_SECONDS = 0.05
+#: Seconds after which a worker that is stopped is ended, and one that works at a batch is told of.
+STOPPED_SECONDS, SLOW_SECONDS = 3.0, 60.0
+#: Seconds that a worker has to end by itself, before it is killed.
+END_SECONDS = 1.0
+#: Batches of one worker that lie in its memory at once; more are copied.
+LENT_MAX = 16
+
+
+class EndedError(Error):
+    """A worker process is no longer there."""
+
+
+class UnbegunError(Error):
+    """``worker_init_fn`` has raised an exception."""
+
+
+class UnfitError(Error):
+    """A worker process cannot do what a thread may be able to do."""
+
+
+class _RemoteTraceError(Exception):
+    """The traceback of an exception in a worker, as text: the cause of the one that is raised."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+class Worker:
+    """One worker process, asked by one thread at a time.
+
+    Args:
+        number, count: number of this worker, and of all.
+        recipe: Recipe of the batches.
+        others: connections to the workers that are there already.
+
+    Attributes:
+        has_ended: a thread has seen that it is no longer there.
+        is_proven: whether it has answered once.
+
+    Raises:
+        OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError: this process can
+            have no such child, or the recipe cannot be handed over to it.
+    """
+
+    def __init__(self, number: int, count: int, recipe: Recipe, others: list[Connection]) -> None:
+        context = multiprocessing.get_context()
+        self.number = number
+        self.connection, theirs = context.Pipe()
+        copied = [*others, self.connection] if context.get_start_method() == "fork" else []
+        self.process = context.Process(
+            target=serve,
+            args=(theirs, copied, number, count, recipe),
+            name=f"lmdbio-worker-{number}",
+            daemon=True,
+        )
+        try:
+            with _without_interrupts():
+                self.process.start()
+        except BaseException:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
+        self.has_ended = self.is_proven = False
+        self._input: Segment | None = None
+        self._outputs: dict[int, Segment] = {}
+        #: Segments that no array looks into any more; references tell, in whatever thread.
+        self._freed: deque[int] = deque()
+        self._lent: dict[int, weakref.ref[Any]] = {}
+        self._retired: deque[int] = deque()
+
+    def __str__(self) -> str:
+        return f"worker process {self.number} (pid {self.process.pid}) of a Loader"
+
+    def make(
+        self,
+        begun: Values,
+        source: Source | None,
+        keys: list[Any] | None,
+        describe: Callable[[int], str],
+        is_wanted: Callable[[], bool],
+        patience: float,
+    ) -> tuple[Any, int]:
+        """Return the batch of some values, and how many samples were left out.
+
+        Args:
+            begun: the values.
+            source: Source of random draws.
+            keys: key of each; None: they are not asked for.
+            describe: words for a sample's origin, by its index.
+            is_wanted: whether anybody still wants the batch.
+            patience: seconds in which a worker that has never answered must do so.
+
+        Raises:
+            CalledOffError: nobody does.
+            Error: the worker has ended, or does not answer, or cannot send its batch.
+            What the worker raised.
+        """
+        freed = [self._freed.popleft() for _ in range(len(self._freed))]
+        # After those: a thread that lets go of a segment after a fork finds it retired by then.
+        retired = [self._retired.popleft() for _ in range(len(self._retired))]
+        size = self._take_in(begun)
+        places = (begun.offsets, begun.lengths, begun.values)
+        try:
+            self.connection.send(Order(begun.indices, source, *places, keys, size, freed, retired))
+            if size:
+                assert self._input is not None and self.process.pid is not None
+                send_handle(self.connection, self._input.fd, self.process.pid)
+                self._input.close_fd()
+            while not isinstance(answer := self._receive(is_wanted, patience), Reply):
+                self.connection.send(describe(answer))
+            self._take_out(answer)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._end(self._how_it_ended()) from None
+        self.is_proven = True
+        return self._read(answer), answer.left_out
+
+    def retire(self) -> None:
+        """Use no segment again that is lent now: a child that is forked looks at them, too."""
+        lent = list(self._lent.items())  # threads go on
+        self._retired.extend(number for number, exporter in lent if exporter() is not None)
+
+    def _take_in(self, begun: Values) -> int:
+        """Copy values to the worker's memory, and return the size of that if it is new."""
+        needed = FLAG_BYTES + begun.size
+        is_new = self._input is None or self._input.size < needed
+        if is_new:
+            self._input = Segment.make(needed)
+        assert self._input is not None
+        self._input.view[0] = 0
+        begun.copy_to(self._input.view, FLAG_BYTES)
+        return self._input.size if is_new else 0
+
+    def _receive(self, is_wanted: Callable[[], bool], patience: float) -> Any:
+        sentinel, begun, is_told = self.process.sentinel, monotonic(), False
+        moved = begun  # when it was seen not to be stopped
+        while True:
+            ready = wait([self.connection, sentinel], LOOK_SECONDS)
+            if self.connection in ready:
+                return self.connection.recv()
+            if ready:
+                raise EOFError
+            if self._input is not None and not is_wanted():
+                self._input.view[0] = 1  # it answers before the next sample
+            now = monotonic()
+            moved = moved if self._is_stopped() else now
+            if now - moved > STOPPED_SECONDS:
+                self.process.kill()
+                raise self._end(f"was stopped for {STOPPED_SECONDS:g} s, and is ended")
+            if now - begun > patience and not self.is_proven:
+                self.process.kill()
+                self.has_ended = True
+                raise UnfitError(
+                    f"{self} has not answered for {patience:.0f} s: it may wait for a lock that "
+                    "a thread of this program held when it began"
+                )
+            if now - begun > SLOW_SECONDS and not is_told:
+                is_told = True
+                tell(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
+
+    def _is_stopped(self) -> bool:
+        """Return whether a signal has stopped it, so that it may never answer."""
+        try:
+            state = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return state.rpartition(")")[2].split()[0] == "T"
+
+    def _take_out(self, reply: Reply) -> None:
+        """Take notice of the worker's segments: a new one, and those that it has no longer."""
+        if reply.size:
+            assert reply.segment is not None
+            self._outputs[reply.segment] = Segment(recv_handle(self.connection), reply.size)
+            self._outputs[reply.segment].close_fd()
+        for number in reply.dropped:
+            self._outputs.pop(number, None)
+
+    def _read(self, reply: Reply) -> Any:
+        if reply.is_unsendable:
+            said = reply.trace.strip().rpartition("\n")[2]
+            raise UnfitError(f"a batch cannot be sent: {said}")
+        if not reply.is_begun:
+            said = reply.trace.strip().rpartition("\n")[2]
+            raise UnbegunError(f"worker_init_fn raised {said}") from self._failure(reply)
+        if reply.is_error:
+            raise self._failure(reply)
+        if reply.segment is None:
+            return unpack(reply.pickled, reply.places, memoryview(b""))
+        segment = self._outputs[reply.segment]
+        if sum(lent() is not None for lent in self._lent.values()) >= LENT_MAX:
+            end = max(offset + length for offset, length in reply.places)
+            copy = memoryview(bytearray(segment.view[:end]))  # a descriptor each would be too many
+            self._freed.append(reply.segment)
+            return unpack(reply.pickled, reply.places, copy)
+        exporter = _core.lend(segment.address, segment.size, segment)
+        gone = partial(_let_go, self._freed, reply.segment)
+        self._lent[reply.segment] = weakref.ref(exporter, gone)
+        return unpack(reply.pickled, reply.places, memoryview(exporter).cast("B"))
+
+    def _failure(self, reply: Reply) -> BaseException:
+        error: Any = None
+        if reply.pickled:
+            with suppress(Exception):
+                error = pickle.loads(reply.pickled)
+        if not isinstance(error, BaseException):
+            error = Error(f"an exception that cannot be pickled was raised in {self}")
+        if not isinstance(error, CalledOffError):
+            error.__cause__ = _RemoteTraceError(reply.trace)
+            add_note(error, f"raised in {self}")
+        return cast(BaseException, error)
+
+    def _end(self, how: str) -> EndedError:
+        """Return what to raise when it is no longer there."""
+        self.has_ended = True
+        return EndedError(f"{self} {how}")
+
+    def _how_it_ended(self) -> str:
+        self.process.join(END_SECONDS)
+        code = self.process.exitcode
+        if code is None:
+            return "has closed its connection"
+        if code >= 0:
+            return f"has ended with exit status {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+
+def _let_go(freed: deque[int], number: int, _: object) -> None:
+    freed.append(number)  # who retired it takes no notice
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Have Ctrl-C wait: a child that it strikes while it begins would print a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with catch_warnings():
+            # Python warns of forks beside threads: of the loader's own, none holds a lock now.
+            simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerProcesses:
@@ -49,7 +307,7 @@ class WorkerProcesses:
     It pickles as one whose processes have not begun.
 
     Args:
-        work: Work that they do with values.
+        recipe: Recipe of the batches.
 
     Attributes:
         refusal: reason why there are none; "": there may be some.
@@ -57,8 +315,8 @@ class WorkerProcesses:
         is_proven: a worker has made a batch.
     """
 
-    def __init__(self, work: Work) -> None:
-        self._work, self.is_needed = work, work.begin is not None
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe, self.is_needed = recipe, recipe.begin is not None
         self.refusal, self.is_proven, self.is_closed = "", False, False
         self._ended = ""  # reason why the last worker that has ended did so
         self._all: list[Worker] = []
@@ -82,7 +340,7 @@ class WorkerProcesses:
             _children.discard(worker.process)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._work,)
+        return type(self), (self._recipe,)
 
     def has(self, count: int) -> bool:
         """Return whether so many are there."""
@@ -102,7 +360,7 @@ class WorkerProcesses:
         try:
             while len(self._all) < count:
                 others = [one.connection for one in self._all]
-                worker = Worker(len(self._all), count, self._work, others)
+                worker = Worker(len(self._all), count, self._recipe, others)
                 self._free.put(worker)  # first: Ctrl-C may come between the two
                 self._all.append(worker)
         except (OSError, AssertionError, pickle.PicklingError, TypeError, AttributeError) as error:
@@ -119,7 +377,7 @@ class WorkerProcesses:
 
     def make(
         self,
-        pending: Pending,
+        pending: Any,
         source: Source | None,
         keys: Callable[[int], Any] | None,
         describe: Callable[[int], str],
@@ -188,65 +446,3 @@ class WorkerProcesses:
         with suppress(Empty):
             while True:
                 free.get_nowait().connection.close()  # who uses another one closes it
-
-
-class PooledJobs:
-    """Jobs of an epoch by worker processes, or here, where those cannot do one.
-
-    Args:
-        pool: the processes.
-        by_process, by_thread: functions from a job's number to its batch.
-    """
-
-    def __init__(
-        self,
-        pool: WorkerProcesses,
-        by_process: Callable[[int], Any],
-        by_thread: Callable[[int], Any],
-    ) -> None:
-        self._pool, self._by_process, self._by_thread = pool, by_process, by_thread
-
-    @property
-    def refusal(self) -> str:
-        """Reason why there are no processes; "": there may be some."""
-        return self._pool.refusal
-
-    def has(self, count: int) -> bool:
-        """Return whether so many are there."""
-        return self._pool.has(count)
-
-    def start(self, count: int) -> None:
-        """Begin as many as are missing; ``refusal`` says why, where that cannot be."""
-        self._pool.start(count)
-
-    def here(self, number: int) -> Any:
-        """Return the batch of a number, made by this thread.
-
-        Raises:
-            Error: worker processes alone may make it, and there are none.
-        """
-        if self._pool.is_needed:
-            raise Error(f"worker_init_fn= needs worker processes: {self._pool.refusal}")
-        begun = monotonic()
-        batch = self._by_thread(number)
-        self._pool.slowest = max(self._pool.slowest, monotonic() - begun)
-        return batch
-
-    def job(self, number: int) -> Any:
-        """Return the batch of a number, made by a process, or here where none of them can."""
-        pool = self._pool
-        if pool.refusal:
-            return self.here(number)
-        try:
-            batch = self._by_process(number)
-        except (CalledOffError, UnbegunError):
-            raise
-        except Exception as error:
-            is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven
-            if not is_unfit or pool.is_closed or pool.is_needed:
-                raise
-            batch = self._by_thread(number)  # raises as well, where it is the sample's fault
-            pool.refuse(pool.refusal or f"in a worker process: {type(error).__name__}: {error}")
-            return batch
-        pool.is_proven = True
-        return batch

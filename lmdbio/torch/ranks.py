@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from lmdbio.errors import Error
-from lmdbio.torch.words import integer
+from lmdbio.system.amounts import whole
 
 __all__ = [
     "Communicator",
@@ -73,7 +73,7 @@ class Ranks:
             rank, ranks = comm.Get_rank(), comm.Get_size()
         self._fixed = None
         if rank is not None and ranks is not None:
-            self._fixed = _checked(integer("rank", rank), integer("ranks", ranks), "rank=")
+            self._fixed = _checked(whole("rank", rank), whole("ranks", ranks), "rank=")
         self._used: tuple[int, int] | None = None
         #: The rank in the process that pickled this, and the process that unpickled it.
         self._sent: tuple[tuple[int, int], int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import numpy as np
 from lmdbio.planning.dealt import Holder, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.system.amounts import whole
 from lmdbio.system.log import tell
 from lmdbio.torch.draws import Source
-from lmdbio.torch.ranks import Ranks
-from lmdbio.torch.words import integer
+from lmdbio.torch.ranks import Communicator, Ranks
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixEpoch, MixOrder
@@ -23,8 +24,9 @@ __all__ = [
     "NAMES",
     "STATE_VERSION",
     "EpochCursor",
-    "State",
     "EpochSlice",
+    "Ordering",
+    "State",
     "as_shuffle",
     "state_of",
     "whole_state",
@@ -71,6 +73,46 @@ def _name(shuffle: Shuffle | None) -> bool | str:
     return f"windows of {shuffle.window} chunks of {shuffle.chunk}{kind}{held}"
 
 
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """The orders of all epochs, as a user asks for them.
+
+    Attributes:
+        shuffle: orders that epochs have; None: samples come in their own.
+        seed: seed of these orders, and of what transforms draw.
+        drop_last, even: arguments of ``Shard``.
+        ranks: Ranks, which tells this process's rank and the number of all.
+    """
+
+    shuffle: Shuffle | None
+    seed: int
+    drop_last: bool
+    even: bool
+    ranks: Ranks
+
+    @classmethod
+    def checked(
+        cls,
+        shuffle: bool | Shuffle,
+        seed: int,
+        *,
+        drop_last: bool,
+        even: bool,
+        rank: int | None,
+        ranks: int | None,
+        comm: Communicator | None,
+    ) -> Ordering:
+        """Return the orders of arguments of ``BatchSampler``.
+
+        Raises:
+            TypeError: ``shuffle`` or ``seed`` is none.
+            ValueError: as ``Ranks``.
+        """
+        place = Ranks(rank, ranks, comm)
+        number = whole("seed", seed)
+        return cls(as_shuffle(shuffle), number, bool(drop_last), bool(even), place)
+
+
 class EpochCursor:
     """The place at which a rank's next iteration begins, and the order in which epochs go.
 
@@ -81,19 +123,18 @@ class EpochCursor:
     Args:
         count: number of samples of an epoch.
         batch_size: number of samples of a rank's step.
-        shuffle: whether epochs have orders of their own, or a ``Shuffle``.
-        seed: seed of these orders, and of what transforms draw.
-        drop_last, even: arguments of ``Shard``.
-        ranks: Ranks, which tells this process's rank and the number of all.
+        ordering: Ordering of the epochs.
         holder: function from some samples to the rank that holds each; None: ranks take what is
             theirs strided.
         mix: order of a ``Mix``, whose places are the samples then; None: there is none.
 
     Raises:
         ValueError: values that make no sense, or a mix is to be shuffled.
-        TypeError: ``shuffle`` or ``seed`` is none.
+        TypeError: ``batch_size`` is no integer.
 
     Attributes:
+        ranks, shuffle, drop_last: those of the ordering.
+        seed: seed of the orders from now on.
         epoch, used: number of the epoch that the next iteration begins, and how many samples of it
             all ranks have used.
         version: number of jumps so far: iterations from before the last one are no longer those
@@ -106,24 +147,19 @@ class EpochCursor:
         self,
         count: int,
         batch_size: int,
+        ordering: Ordering,
         *,
-        shuffle: bool | Shuffle,
-        seed: int,
-        drop_last: bool,
-        even: bool,
-        ranks: Ranks,
         holder: Holder | None = None,
         mix: MixOrder | None = None,
     ) -> None:
-        self.shuffle = as_shuffle(shuffle)
-        if mix is not None and self.shuffle is not None:
+        if mix is not None and ordering.shuffle is not None:
             raise ValueError("a Mix has an order of its own: give it seed=, and not shuffle= here")
         self._mix = mix
-        self.count, self.seed = count, integer("seed", seed)
+        self.count, self.batch_size = count, whole("batch_size", batch_size)
         self.epoch = self.used = self.version = self.said = 0
-        self.batch_size = integer("batch_size", batch_size)
-        self.drop_last, self.even = bool(drop_last), bool(even)
-        self.ranks, self._holder = ranks, holder
+        self.shuffle, self.seed = ordering.shuffle, ordering.seed
+        self.drop_last, self._even = ordering.drop_last, ordering.even
+        self.ranks, self._holder = ordering.ranks, holder
         self.last_said: int | None = None
         self._is_loaded, self._counted_from = False, 0
         self.begin()  # refuses what is none
@@ -155,7 +191,7 @@ class EpochCursor:
             ranks,
             used,
             drop_last=self.drop_last,
-            even=self.even,
+            even=self._even,
         )
         return EpochSlice(order, shard, self._holder, Source(self.seed, number))
 
@@ -174,7 +210,7 @@ class EpochCursor:
         Trainers count anew in each process. So, when it is first said after a state was loaded, an
         epoch that is over is taken for a number of such a count, and counts on from there.
         """
-        number = Epoch(self.count, None, integer("epoch", epoch)).number
+        number = Epoch(self.count, None, whole("epoch", epoch)).number
         self.said += 1
         if self._is_loaded:
             self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
@@ -232,7 +268,7 @@ class EpochCursor:
                 f"the state was saved with mix {state.get('mix')}, and it is {mix} here"
             )
         epoch, used, seed = (
-            integer(f"the state's {name}", state[name]) for name in ("epoch", "used", "seed")
+            whole(f"the state's {name}", state[name]) for name in ("epoch", "used", "seed")
         )
         Epoch(self.count, None, epoch)
         Shard(self.count, 1, used=used)

@@ -12,10 +12,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.torch.draws import Source
-from lmdbio.torch.ranks import Communicator, Ranks, refuse_second_sharding
-from lmdbio.torch.resume import EpochCursor, EpochSlice, State
+from lmdbio.torch.ranks import Communicator, refuse_second_sharding
+from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering, State
 
-__all__ = ["BatchIndices", "BatchSampler", "RankSampler"]
+__all__ = ["BatchIndices", "BatchSampler", "Ordered", "RankSampler"]
 
 
 class BatchIndices(list[int]):
@@ -88,34 +88,75 @@ class RankSampler(DistributedSampler[int]):
         self._cursor.set_epoch(epoch)
 
 
-class BatchSampler(torch.utils.data.Sampler[list[int]]):
-    """Batches of indices: each rank's, in one order over all ranks, seeded and resumable.
+class Ordered:
+    """Something that hands out batches in the order of a cursor, which trainers ask and set."""
+
+    _cursor: EpochCursor
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples of a rank's batch."""
+        return self._cursor.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._cursor.drop_last
+
+    @property
+    def sampler(self) -> RankSampler:
+        """The indices of this rank's samples; trainers tell it the epoch (``set_epoch``)."""
+        return RankSampler(self._cursor)
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch."""
+        return len(self._cursor)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._cursor.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._cursor.set_epoch(epoch)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next iteration go on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._cursor.load(state)
+
+
+class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
+    """Batches of indices for each rank, in one order over all ranks, seeded and resumable.
 
         loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 32, shuffle=True))
 
-    When an epoch's last batch was handed out, the next iteration is the next epoch; one that was
-    left before is begun again. ``set_epoch`` or a state say otherwise. With torchdata's
-    ``StatefulDataLoader`` the loader's own state holds this one's. With torch's DataLoader, whose
-    workers run ahead, say ``state_dict(batches)``.
+    After an epoch's last batch, the next iteration is the next epoch; an iteration that stopped
+    earlier starts again. ``set_epoch`` or a loaded state override this. The state of torchdata's
+    ``StatefulDataLoader`` includes the sampler's. With torch's DataLoader, whose workers run
+    ahead, call ``state_dict(batches)``.
 
     Args:
         source: data set, ``Mix``, or number of samples.
         batch_size: number of samples of a rank's batch.
-        shuffle: whether each epoch has another order; or a ``Shuffle``, which says how far samples
-            are moved apart.
-        seed: seed of these orders, and of what a ``Dataset``'s transform draws; the same on all
-            ranks.
-        drop_last: whether a last batch that is not full is left out.
-        even: whether all ranks have as many samples (``order.Shard``).
+        shuffle: whether each epoch has another order; or a ``Shuffle``, which limits how far
+            samples move.
+        seed: seed of these orders, and of a ``Dataset`` transform's draws; the same on all ranks.
+        drop_last: whether to leave out a last batch that is not full.
+        even: whether all ranks have equally many samples: the epoch's first ones fill up.
         rank, ranks: this process's rank and the number of ranks; or
-        comm: mpi4py's communicator. None of them: as torch.distributed or torchrun says when an
-            iteration begins, else one rank.
+        comm: mpi4py's communicator. Default of all three: torch.distributed's or torchrun's ranks
+            when an iteration begins, else one rank.
 
     Raises:
         TypeError: the source is no data set.
         ValueError: values that make no sense.
-        Error: when an iteration begins: the ranks are others than those that samples were handed
-            out to before, or Accelerate shards the batches a second time.
+        Error: when an iteration begins: the ranks have changed since the last batch, or Accelerate
+            shards the batches a second time.
     """
 
     def __init__(
@@ -131,16 +172,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         ranks: int | None = None,
         comm: Communicator | None = None,
     ) -> None:
-        self._cursor = EpochCursor(
-            _count(source),
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            even=even,
-            ranks=Ranks(rank, ranks, comm),
-            mix=getattr(source, "mixing", None),
-        )
+        place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
+        ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
+        mix = getattr(source, "mixing", None)
+        self._cursor = EpochCursor(_count(source), batch_size, ordering, mix=mix)
         self._latest: Indices | None = None  # the one that was asked last
         self._made: weakref.ref[Indices] | None = None  # the newest one
 
@@ -150,25 +185,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         made = cls.__new__(cls)
         made.__setstate__({"_cursor": cursor})
         return made
-
-    @property
-    def batch_size(self) -> int:
-        """Number of samples of a rank's batch."""
-        return self._cursor.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
-        return self._cursor.drop_last
-
-    @property
-    def sampler(self) -> RankSampler:
-        """The indices one by one: trainers tell it the epoch (``sampler.set_epoch``)."""
-        return RankSampler(self._cursor)
-
-    def __len__(self) -> int:
-        """Return the number of batches of a whole epoch."""
-        return len(self._cursor)
 
     def __iter__(self) -> Indices:
         made = Indices(self._cursor, self)
@@ -181,15 +197,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._cursor = state["_cursor"]
         self._latest = self._made = None
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next iteration."""
-        return self._cursor.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is; one that a state was loaded for goes on."""
-        self._cursor.set_epoch(epoch)
 
     def state_dict(self, batches: int | None = None) -> State:
         """Return where the iteration is that was asked last, else where the next one begins.
@@ -205,14 +212,6 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         if latest is None or not latest.is_current:
             return self._cursor.state(self._cursor.epoch, self._cursor.used)
         return latest.state(batches)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on where the state was saved.
-
-        Raises:
-            ValueError: it is of other data.
-        """
-        self._cursor.load(state)
 
 
 def _count(source: object) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from functools import partial
+from itertools import islice, starmap
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
-from lmdbio.torch.draws import Indexed, Making, Source, Watch, begin_draws, end_draws
+from lmdbio.torch.draws import Indexed, Making, Source, Watch
 
 __all__ = [
     "CalledOffError",
@@ -35,15 +36,12 @@ __all__ = [
 #: Treatment of an exception of a transform: "raise" it, "skip" the sample, or ask a function of
 #: the exception: if it returns true, the sample is left out.
 Errors = str | Callable[[Exception], object]
-Make = Callable[[Iterator[Any], Indexed], Iterator[Any]]
 #: Seconds that samples may take between two looks at whether the loader was closed.
 LOOK_SECONDS = 0.05
 #: Samples between two looks, at most: transforms may become slow.
 STRIDE_MAX = 64
 #: Samples of a batch that a note names.
 NAMED_MAX = 3
-#: Stands in where nothing says what draws follow from, and generators are the process's.
-NO_SOURCE = Source(0, 0)
 
 
 class CalledOffError(Error):
@@ -51,7 +49,7 @@ class CalledOffError(Error):
 
 
 class RecordErrors(Exception):
-    """A decoder raises it: some records of a batch cannot be decoded, the others can.
+    """A decoder raises this if some records of a batch cannot be decoded and the others can.
 
         raise RecordErrors({row: ValueError("no label")})
 
@@ -158,27 +156,32 @@ class SampleMaker:
 
     Args:
         where: words for a sample's origin, by its index.
-        errors: treatment of exceptions of transforms.
+        transform, keys, errors: arguments of ``Dataset``.
 
     Attributes:
+        where, transform: those arguments.
         left_out: number of samples that were left out so far.
     """
 
-    def __init__(self, where: Callable[[int], str], errors: Errors = "raise") -> None:
-        self._where, self._errors = where, errors
+    def __init__(
+        self,
+        where: Callable[[int], str],
+        transform: Callable[..., Any] | None,
+        *,
+        keys: bool = False,
+        errors: Errors = "raise",
+    ) -> None:
+        self.where, self.transform, self._keys, self._errors = where, transform, keys, errors
         self._watch, self._stride = Watch(), 1
         self._counting, self.left_out = Lock(), 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_where": self._where, "_errors": self._errors}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(*state.values())  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = partial(SampleMaker, keys=self._keys, errors=self._errors)
+        return made, (self.where, self.transform)
 
     def samples(
         self,
-        make: Make,
-        values: Iterator[Any],
+        values: Iterator[Any] | list[Any],
         batch: Indexed,
         source: Source | None = None,
         is_wanted: Callable[[], bool] | None = None,
@@ -187,9 +190,9 @@ class SampleMaker:
         """Return the samples of values.
 
         Args:
-            make: function from the values, and their batch, to an iterator of samples.
-            values: value of each; none is asked for before the sample of the one before is made,
-                so that a value leaves its memory, which is in a core's cache, to the next one.
+            values: value of each, or with keys a pair; none is asked for before the sample of the
+                one before is made, so that a value leaves its memory, which is in a core's cache,
+                to the next one. A list: the samples themselves.
             batch: the samples' batch, with their indices.
             source: Source of their random draws; None: the process's generators.
             is_wanted: whether the caller still wants them, asked between two samples.
@@ -198,41 +201,24 @@ class SampleMaker:
 
         Raises:
             CalledOffError: they are wanted no longer.
-            RuntimeError: ``make`` raised StopIteration, or all samples were left out and there is
-                a ``finish``.
-            What ``values``, ``make`` or ``finish`` raised, with a note that names the record.
+            RuntimeError: the transform raised StopIteration, or all samples were left out and
+                there is a ``finish``.
+            What ``values``, the transform or ``finish`` raised, with a note that names the record.
         """
-        making = Making(source or NO_SOURCE, batch)
-        if source is not None:
-            begin_draws(making, self._watch)
-        try:
-            if self._errors != "raise":
-                values = _reads(values)
-            self._fill(making, make(values, batch), is_wanted)
+        with Making(source, batch, self._watch) as making:
+            if isinstance(values, list):
+                making.made = values
+            else:
+                if self._errors != "raise":
+                    values = _reads(values)
+                self._fill(making, self._made(values), is_wanted)
             return making.made if finish is None else self._finish(making, finish)
-        finally:
-            if source is not None:
-                end_draws(making, self._watch)
 
-    def finished(
-        self,
-        samples: list[Any],
-        batch: Indexed,
-        source: Source | None,
-        finish: Callable[[list[Any]], Any] | None,
-    ) -> Any:
-        """Return what ``samples`` does, of samples that are their values."""
-        if finish is None:
-            return samples
-        making = Making(source or NO_SOURCE, batch)
-        making.made = samples
-        if source is not None:
-            begin_draws(making, self._watch)
-        try:
-            return self._finish(making, finish)
-        finally:
-            if source is not None:
-                end_draws(making, self._watch)
+    def _made(self, values: Iterator[Any]) -> Iterator[Any]:
+        """Return the iterator of samples of an iterator of values, or of pairs."""
+        if self.transform is None:
+            return values
+        return starmap(self.transform, values) if self._keys else map(self.transform, values)
 
     def whole(
         self,
@@ -252,11 +238,8 @@ class SampleMaker:
             CalledOffError, RuntimeError: as ``samples``.
             What ``decode`` raised, of a record or of the batch, with a note that names it.
         """
-        making = Making(source or NO_SOURCE, batch)
-        making.made = [None] * len(batch)  # no sample is made by itself
-        if source is not None:
-            begin_draws(making, self._watch)
-        try:
+        with Making(source, batch, self._watch) as making:
+            making.made = [None] * len(batch)  # no sample is made by itself
             while True:
                 if is_wanted is not None and not is_wanted():
                     raise CalledOffError("this loader is closed")
@@ -267,9 +250,6 @@ class SampleMaker:
                 except Exception as error:
                     add_note(error, self._note(batch))
                     raise
-        finally:
-            if source is not None:
-                end_draws(making, self._watch)
 
     def _rest(self, batch: Any, failed: Mapping[int, Exception]) -> Any:
         """Return a batch without the records that a decoder has named, if they are left out."""
@@ -331,7 +311,7 @@ class SampleMaker:
 
     def _is_left_out(self, error: Exception, index: int) -> bool:
         """Note which sample an exception is of; return whether it is left out, and counted."""
-        add_note(error, self._where(index))
+        add_note(error, self.where(index))
         errors = self._errors
         if not (errors == "skip" if isinstance(errors, str) else errors(error)):
             return False
@@ -345,7 +325,7 @@ class SampleMaker:
 
     def _note(self, batch: Indexed) -> str:
         """Return a note that names samples of a batch."""
-        named = [self._where(int(index)) for index in batch.indices[:NAMED_MAX]]
+        named = [self.where(int(index)) for index in batch.indices[:NAMED_MAX]]
         if (more := len(batch) - NAMED_MAX) > 0:
             named.append(f"and {more} more")
         return f"a batch of {len(batch)} samples: {'; '.join(named)}"

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from threading import Lock, Semaphore, Thread, current_thread, get_ident, local
 from time import monotonic, thread_time
+from types import TracebackType
 from typing import Any
 
 from lmdbio.errors import Error
 from lmdbio.system.log import WARNING, tell
 from lmdbio.torch.samples import CalledOffError
-from lmdbio.torch.words import integer
 
 __all__ = ["Task", "Wanted", "WorkerThreads"]
 
@@ -37,6 +38,13 @@ class _Thread(local):
 
 
 _thread = _Thread()
+
+#: How long a thread keeps Python's lock while another one waits for it: Python's own default, and
+#: that while threads run jobs. A training's step takes the lock at each of its operations, and
+#: waits so long wherever a transform holds it. Beside one thread a loop got 1.18 times as many
+#: batches with the shorter one (2 cores, median of 4); with a third of it no more, and threads
+#: alone lost.
+SWITCH_SECONDS, SWITCH_SECONDS_SHORT = 5e-3, 1e-3
 
 #: A brief job that took so long on a thread has waited for more than Python's lock: the storage.
 WAITED_SECONDS = 2e-3
@@ -106,20 +114,16 @@ class Task:
             self._job, self._is_done = None, True
             self._under_way.release()
 
-    def wait(self) -> None:
-        """Wait until the job is done, or was called off."""
-        if self.runs_here:
-            self.run()
-        if not self._is_done:
-            self._under_way.acquire()  # nobody else waits for this task, so it need not be free
-
     def result(self) -> Any:
         """Return what the job returned, or raise what it raised, once it is done.
 
         Raises:
             Error: it was called off.
         """
-        self.wait()
+        if self.runs_here:
+            self.run()
+        if not self._is_done:
+            self._under_way.acquire()  # nobody else waits for this task, so it need not be free
         if self._error is None:
             return self._result
         try:
@@ -135,6 +139,41 @@ class Task:
     def abandon(self) -> None:
         """Have nobody wait for the job any longer, though it goes on."""
         self._end(None, CalledOffError("this loader is closed"))
+
+
+class _ShortSwitches:
+    """Has the threads of this process hand on Python's lock sooner, while some of them run jobs.
+
+    An interval that the program has set (``sys.setswitchinterval``) stays.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._threads = Lock(), 0
+
+    @classmethod
+    def here(cls) -> _ShortSwitches:
+        """Return that of this process: a child's parent may hold its own one's lock for ever."""
+        return _short_switches.setdefault(os.getpid(), cls())
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1 and sys.getswitchinterval() == SWITCH_SECONDS:
+                sys.setswitchinterval(SWITCH_SECONDS_SHORT)
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and sys.getswitchinterval() == SWITCH_SECONDS_SHORT:
+                sys.setswitchinterval(SWITCH_SECONDS)
+
+
+_short_switches: dict[int, _ShortSwitches] = {}
 
 
 class _Leave:
@@ -238,15 +277,16 @@ def _work(
         return
     _thread.owner = owner
     here = get_ident()
-    while (task := waiting.get()) is not None:
-        if isinstance(task, _Leave):
-            break
-        running[here] = task
-        task.run()
-        running[here] = None
-        del task  # nothing is kept while this waits
-    else:
-        waiting.put(None)
+    with _ShortSwitches.here():
+        while (task := waiting.get()) is not None:
+            if isinstance(task, _Leave):
+                break
+            running[here] = task
+            task.run()
+            running[here] = None
+            del task  # nothing is kept while this waits
+        else:
+            waiting.put(None)
     running.pop(here, None)
 
 
@@ -256,33 +296,22 @@ class WorkerThreads:
     It pickles as one whose threads have not begun.
 
     Args:
-        threads: number of threads.
-        owner: other threads that wait for these; None: there are none.
+        threads: number of threads, at least 1.
     """
 
-    def __init__(self, threads: int, owner: WorkerThreads | None = None) -> None:
-        self.threads, self._owner = integer("threads", threads), owner
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self._crew: _Crew | None = None
         self.is_closed = False
         _all_of_this_process.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.threads, self._owner)
-
-    def submit(self, job: Callable[[], Any]) -> Task:
-        """Begin a job, on threads that the first job of a process starts.
-
-        Raises:
-            Error: ``close`` was called.
-        """
-        task = Task(job)
-        self.begin(task)
-        return task
+        return type(self), (self.threads,)
 
     def begin(self, task: Task) -> None:
-        """Have a thread run a task; one that was begun already runs once all the same.
+        """Have a thread run a task, which the first task of a process starts.
+
+        One that was begun already runs once all the same.
 
         Raises:
             Error: ``close`` was called.
@@ -291,7 +320,7 @@ class WorkerThreads:
         crew = self._crew
         # A child that was forked has none of its parent's threads.
         if crew is None or crew.pid != os.getpid():
-            crew = self._crew = _Crew(self.threads, self._owner or self)
+            crew = self._crew = _Crew(self.threads, self)
             weakref.finalize(self, crew.waiting.put, None).atexit = False
         crew.start()
         if crew.count:

@@ -1,6 +1,7 @@
-"""Whole batches: made by one call of a decoder, of records that lie in one memory.
+"""Whole batches, made by one call of a decoder, and batches of samples: what a loader makes.
 
 records -> Batch -> decoder -> tensors, filled in one pass    no Python object for a record
+samples -> Collate -> batch
 RecordErrors -> the records named, by their notes -> raised, or left out and decoded without them
 a tuple of decoders -> one for each record of a sample        a dict -> parts of the same records
 """
@@ -9,44 +10,46 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.records.columns import ColumnBatch
-from lmdbio.records.field import Field
 from lmdbio.records.mix import MixedBatch
-from lmdbio.torch.dataset import Dataset
-from lmdbio.torch.draws import Source
-from lmdbio.torch.samples import RecordErrors
+from lmdbio.records.routes import Field
+from lmdbio.system.warn import warn
+from lmdbio.torch.samples import Errors, RecordErrors, as_errors
 
 __all__ = [
     "BatchDecoder",
+    "Collate",
     "Decode",
     "FieldDecoder",
+    "Recipe",
     "TensorDecoder",
     "TensorMemory",
     "WholeBatches",
     "as_batch",
     "as_decoder",
-    "as_whole",
     "decode_with",
 ]
 
 
 class BatchDecoder(Protocol):
-    """Makes a whole batch of its records: any function of an ``lmdbio.Batch``.
+    """A decoder of whole batches: any function of an ``lmdbio.Batch``.
 
         def decode(batch):
             return torch.tensor([parse(value) for value in batch])
 
-    ``batch[i]`` is the value of record i, a read-only memoryview; ``batch.buffer``, ``offsets``
-    and ``lengths`` (bytes) say where all of them lie in one memory, and ``batch.indices`` which
-    records of the data set they are. Views of it are good until the decoder returns.
+    ``batch[i]`` is the value of record i, a read-only memoryview. ``batch.buffer``, ``offsets``
+    and ``lengths`` (bytes) locate all of them in one memory, and ``batch.indices`` are their
+    numbers in the data set. Views of the batch are valid until the decoder returns.
     """
 
     def __call__(self, batch: Any, /) -> Any:
@@ -225,37 +228,6 @@ def as_batch(batch: Any, name: str) -> Batch:
     return batch
 
 
-def as_whole(
-    decode: Decode | None,
-    each: Mapping[str, Any],
-    collate_fn: object,
-    *,
-    pins: bool,
-    keys: bool = False,
-) -> WholeBatches | None:
-    """Return what makes a loader's batches as a whole; None: samples are made one by one.
-
-    Args:
-        decode, collate_fn: arguments of ``Loader``.
-        each: arguments of ``Dataset`` that say how samples are made.
-        pins, keys: arguments of ``WholeBatches``.
-
-    Raises:
-        TypeError: ``decode`` is no decoder, or other words are given that it goes not with.
-    """
-    if decode is None:
-        return None
-    others = {
-        "transform": each["transform"],
-        "buffers": each["buffers"],
-        "collate_fn": collate_fn,
-    }
-    for word, value in others.items():
-        if value:
-            raise TypeError(f"decode= makes whole batches, and {word}= is for single samples")
-    return WholeBatches(decode, pins=pins, keys=keys)
-
-
 def _batch_of(values: Sequence[Any]) -> Batch | ColumnBatch:
     """Return values as a batch in memory of their own, numbered from 0."""
     columns = len(values[0]) if values and isinstance(values[0], tuple) else 1
@@ -281,18 +253,22 @@ class WholeBatches:
         pins: whether tensors go to page-locked memory.
         keys: whether a batch is a pair: its keys, and what the decoder makes.
 
+    Attributes:
+        decoder: decoder of the batches.
+        memory: memory for their tensors.
+
     Raises:
         TypeError: it is no decoder.
     """
 
     def __init__(self, decode: object, *, pins: bool, keys: bool = False) -> None:
-        self._decoder, self._keys = as_decoder(decode), keys
-        self._memory = TensorMemory(pins=pins and torch.cuda.is_available())
+        self.decoder, self._keys = as_decoder(decode), keys
+        self.memory = TensorMemory(pins=pins and torch.cuda.is_available())
         _core.keep_heap()  # else faults of each new tensor take two fifths of the time
 
     def decode(self, batch: Any) -> Any:
         """Return what the decoder makes of a batch."""
-        return decode_with(self._decoder, batch, self._memory)
+        return decode_with(self.decoder, batch, self.memory)
 
     def collate(self, samples: list[Any]) -> Any:
         """Return the batch of single samples, for loaders that trainers make of a ``Loader``.
@@ -311,34 +287,86 @@ class WholeBatches:
             raise next(iter(failed.errors.values())) from None
         return ([sample[0] for sample in samples], made) if self._keys else made
 
-    def make(
-        self,
-        dataset: Dataset,
-        indices: Any,
-        source: Source,
-        is_wanted: Callable[[], bool],
-    ) -> Any:
-        """Read records of a data set, and return the batch.
+
+class Collate:
+    """Makes a batch of samples.
+
+    Args:
+        function: function from a list of samples to a batch; None: torch's ``default_collate``.
+        pins: whether tensors go to page-locked memory.
+
+    Attributes:
+        function: function that the caller gave, or torch's own.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:
+        self.function = default_collate if function is None else function
+        self._pins = pins and torch.cuda.is_available()
+        if pins and not self._pins:
+            warn("pin_memory: there is no GPU, so nothing is pinned")
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Return a batch of samples."""
+        return self.pinned(self.function(samples))
+
+    def pinned(self, batch: Any) -> Any:
+        """Return a batch whose tensors are in page-locked memory, if that was asked for."""
+        return pin_memory(batch) if self._pins else batch
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Instructions for a loader: the samples of values, and the batches of samples, that it makes.
+
+    Attributes:
+        transform, keys, buffers, errors: arguments of ``Dataset``.
+        collate: maker of a batch of samples.
+        whole: maker of whole batches, instead of samples; None: samples are made one by one.
+        begin: function of a worker process's number, called once in each; None: nothing.
+    """
+
+    transform: Callable[..., Any] | None
+    keys: bool
+    buffers: bool
+    errors: Errors
+    collate: Collate
+    whole: WholeBatches | None
+    begin: Callable[[int], object] | None = None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether nothing is made of values but a batch of them."""
+        return self.transform is None and self.collate.function is default_collate
+
+    @classmethod
+    def checked(
+        cls,
+        transform: Callable[..., Any] | None,
+        collate_fn: Callable[[list[Any]], Any] | None,
+        decode: Decode | None,
+        *,
+        keys: bool = False,
+        buffers: bool,
+        errors: Errors,
+        pins: bool,
+        begin: Callable[[int], object] | None = None,
+    ) -> Recipe:
+        """Return what a user asks for.
 
         Args:
-            dataset: Dataset that has the records; its transform is not asked.
-            indices: indices of the records, shape (n,).
-            source: Source of random draws.
-            is_wanted: whether the caller still wants it.
+            transform, collate_fn, decode, keys, buffers, errors: arguments of ``Loader``.
+            pins: whether tensors go to page-locked memory.
+            begin: argument ``worker_init_fn`` of ``Loader``.
 
         Raises:
-            As ``SampleMaker.whole``, and as ``Records.read``.
+            TypeError: ``decode`` is no decoder, or other words are given that it goes not with.
+            ValueError, TypeError: as ``as_errors``.
         """
-        records, decoder = dataset.records, self._decoder
-        made, tensors = None, None
-        if isinstance(decoder, FieldDecoder):
-            tensors, fields = decoder.wish(len(indices), self._memory)
-            begun = records.begin_fields(indices, fields)
-            if begun.is_filled:
-                made, kept = decoder.finish(tensors), begun
-        else:
-            begun = records.begin(indices)
-        if made is None:
-            del tensors  # records are there in part, or none: they all come another way
-            made, kept = dataset.whole(begun.batch(), self.decode, source, is_wanted)
-        return (list(map(records.key, kept.indices.tolist())), made) if self._keys else made
+        whole = None
+        if decode is not None:
+            single = {"transform": transform, "buffers": buffers, "collate_fn": collate_fn}
+            for word in (word for word, value in single.items() if value):
+                raise TypeError(f"decode= makes whole batches, and {word}= is for single samples")
+            whole = WholeBatches(decode, pins=pins, keys=keys)
+        collate = Collate(whole.collate if whole else collate_fn, pins=pins)
+        return cls(transform, keys, buffers, as_errors(errors), collate, whole, begin)

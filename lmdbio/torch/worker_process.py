@@ -3,21 +3,27 @@
 Order -> values in the loader's segment -> samples -> collate -> Reply, arrays in a segment of its
 own, which it uses again once the loader's process has let go of them
 
+    Values -> Segment of the parent's, mapped by the worker -> samples, collated
+    batch -> pack: pickled without its arrays, which are copied to a Segment of the worker's
+          -> unpack, in the parent: the same batch, whose arrays lie in that Segment
+
 It opens no file, and has no thread but one that ends it when the loader's process is gone. Random
-draws follow from the sample, as in threads (``draws``).
+draws follow from the sample, as in threads (``draws``). A segment has no name: nothing is left in
+/dev/shm, however a process ends.
 """
 
 from __future__ import annotations
 
+import io
+import mmap
 import os
 import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import starmap
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
@@ -28,38 +34,217 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import _utils
 
-from lmdbio.torch.draws import Indexed, Source
-from lmdbio.torch.samples import CalledOffError, Errors, Numbered, SampleMaker
-from lmdbio.torch.transfer import Places, Segment, pack
+from lmdbio import _core
+from lmdbio.batch import Batch
+from lmdbio.records.mix import MixedBatch
+from lmdbio.torch.dataset import lent
+from lmdbio.torch.draws import Source
+from lmdbio.torch.samples import CalledOffError, Numbered, SampleMaker
+from lmdbio.torch.whole import Recipe
+
+__all__ = ["FLAG_BYTES", "Order", "Reply", "Segment", "Values", "pack", "serve", "unpack"]
 
 U64 = npt.NDArray[np.uint64]
+#: Offset and length of each array in a segment, bytes.
+Places = list[tuple[int, int]]
 
-__all__ = ["FLAG_BYTES", "Order", "Reply", "Work", "serve"]
-
-#: At the begin of the loader's segment: one byte says that the batch is given up.
+#: At the begin of a segment of values: one byte says that the batch is given up.
 FLAG_BYTES = 64
-#: Seconds between two looks at whether the parent is there.
-LOOK_SECONDS = 0.5
 #: A segment is made this much larger than what was asked for, in whole parts of so many bytes.
 SPARE, PART_BYTES = 1.25, 1 << 20
+#: Values that take up so much of the memory around them, at least, are copied with it.
+DENSE = 0.8
+
+#: A smaller array travels with the pickle.
+APART_BYTES = 1024
+#: Of each array in a segment.
+ALIGNMENT = 64
+#: Seconds between two looks at whether the parent is there.
+LOOK_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Instructions for a worker: what it does with values.
+class Segment:
+    """Memory without a name, which several processes map.
+
+    Args:
+        fd: descriptor of it, which this owns.
+        size: number of its bytes.
 
     Attributes:
-        transform, keys, buffers, errors: arguments of ``Loader``.
-        collate: function from a list of samples to a batch.
-        begin: function of the worker's number, called once in each; None: nothing.
+        view: the bytes.
     """
 
-    transform: Callable[..., Any] | None
-    keys: bool
-    buffers: bool
-    errors: Errors
-    collate: Callable[[list[Any]], Any]
-    begin: Callable[[int], object] | None = None
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self.size = fd, size
+        try:
+            self._map = mmap.mmap(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.view = memoryview(self._map)
+        self.address = _core.address_of(self._map)
+
+    @classmethod
+    def make(cls, needed: int) -> Segment:
+        """Make one with room for so many bytes, and for somewhat more.
+
+        Raises:
+            OSError: there is no memory for it, or no descriptor.
+        """
+        size = -(-int(needed * SPARE) // PART_BYTES) * PART_BYTES
+        fd = os.memfd_create("lmdbio-batch", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(fd, size)
+
+    def close_fd(self) -> None:
+        """Close the descriptor; what is mapped stays. May be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "fd", -1) >= 0:
+            self.close_fd()
+
+
+class Values:
+    """The values of a batch, read.
+
+    Args:
+        pending: batch under way, of any samples.
+
+    Attributes:
+        indices: index of each sample.
+        offsets, lengths: place of each, in the memory that they are copied to; None: ``values``.
+        values: the values, where samples are of several records; else None.
+        size: bytes that are copied.
+
+    Raises:
+        OSError, Error: a value cannot be read.
+    """
+
+    def __init__(self, pending: Any) -> None:
+        self.indices = np.asarray(pending.indices, np.uint64)
+        self.offsets: Any = None
+        self.lengths: Any = None
+        self.values: list[Any] | None = None
+        self._batch: Batch | None = None
+        self._rows: Any = None
+        self.size = 0
+        batch = pending.batch()
+        if isinstance(batch, MixedBatch) and batch.columns is None:
+            batch = batch.joined()
+        if not isinstance(batch, Batch):
+            self.values = [tuple(map(bytes, one)) for one in batch]
+            return
+        self._batch, self.lengths = batch, batch.lengths
+        starts, bytes_all = batch.offsets, int(self.lengths.sum())
+        first = int(starts.min()) if len(starts) else 0
+        span = int((starts + self.lengths).max()) - first if len(starts) else 0
+        if span * DENSE <= bytes_all:
+            self._rows = [(first, first + span, 0)]
+            self.size, self.offsets = span, starts - np.uint64(first) + np.uint64(FLAG_BYTES)
+            return
+        ends = np.cumsum(self.lengths, dtype=np.uint64)
+        places = ends - self.lengths
+        self.size, self.offsets = bytes_all, places + np.uint64(FLAG_BYTES)
+        stops = (starts + self.lengths).tolist()
+        self._rows = list(zip(starts.tolist(), stops, places.tolist(), strict=True))
+
+    def copy_to(self, view: memoryview, offset: int) -> None:
+        """Copy the values to memory, from an offset on."""
+        if self._batch is None:
+            return
+        buffer = self._batch.buffer
+        into = np.frombuffer(view, np.uint8)
+        for begin, end, at in self._rows:
+            into[offset + at : offset + at + end - begin] = buffer[begin:end]
+        self._batch = None  # its memory is needed no longer
+
+
+class _Pickler(pickle.Pickler):
+    """Has tensors leave the pickle as NumPy's arrays do."""
+
+    def reducer_override(self, given: Any) -> Any:
+        if type(given) is not torch.Tensor or not _is_plain(given):
+            return NotImplemented
+        is_last = given.dim() == 4 and not given.is_contiguous()
+        is_last = is_last and given.is_contiguous(memory_format=torch.channels_last)
+        dense = (given.permute(0, 2, 3, 1) if is_last else given).contiguous()
+        raw = dense.reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(raw), given.dtype, tuple(dense.shape), is_last)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is its bytes, type and shape, and nothing else."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.numel() > 0
+        and not vars(tensor)
+    )
+
+
+def _tensor(
+    raw: Any, dtype: torch.dtype, shape: Sequence[int], is_channels_last: bool
+) -> torch.Tensor:
+    made = torch.frombuffer(raw, dtype=dtype).reshape(shape)
+    return made.permute(0, 3, 1, 2) if is_channels_last else made
+
+
+def pack(batch: Any, allocate: Callable[[int], memoryview]) -> tuple[bytes, Places]:
+    """Pickle a batch without its larger arrays and tensors, which are copied.
+
+    Args:
+        batch: batch, any picklable object.
+        allocate: function from a number of bytes to memory for the arrays; called at most once.
+
+    Returns:
+        The pickle, and where the arrays lie in the memory.
+
+    Raises:
+        As pickle: the batch has something that cannot be pickled. As ``allocate``.
+    """
+    apart: list[memoryview] = []
+
+    def leaves(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < APART_BYTES:
+            return True  # stays
+        apart.append(raw)
+        return False
+
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=leaves).dump(batch)
+    places, end = [], 0
+    for raw in apart:
+        places.append((end, raw.nbytes))
+        end += -(-raw.nbytes // ALIGNMENT) * ALIGNMENT
+    if apart:
+        memory = allocate(end)
+        for raw, (offset, length) in zip(apart, places, strict=True):
+            memory[offset : offset + length] = raw
+    return stream.getvalue(), places
+
+
+def unpack(pickled: bytes, places: Places, memory: memoryview) -> Any:
+    """Return the batch that was packed; its arrays are views of the memory.
+
+    Args:
+        pickled, places: result of ``pack``.
+        memory: the memory that ``allocate`` gave.
+    """
+    arrays = [memory[offset : offset + length] for offset, length in places]
+    return pickle.loads(pickled, buffers=arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +255,7 @@ class Order:
         indices: index of each sample.
         source: Source of random draws.
         offsets, lengths: place of each value in the loader's segment; None: ``values`` has them.
-        values: the values, where they are no bytes of one file each.
+        values: the values, where samples are of several records.
         keys: key of each sample; None: they are not asked for.
         size: bytes of a segment whose descriptor comes next; 0: the one of before.
         freed: numbers of the worker's segments that nobody looks at any more.
@@ -100,7 +285,7 @@ class Reply:
         left_out: number of samples that were left out.
         is_error: an exception was raised, and ``trace`` says where.
         is_unsendable: whether it was the batch that could not be pickled.
-        is_begun: the worker has begun; False: ``Work.begin`` raised the exception.
+        is_begun: the worker has begun; False: ``Recipe.begin`` raised the exception.
     """
 
     pickled: bytes
@@ -144,8 +329,7 @@ class _Segments:
         for number in self.dropped:
             self._all.pop(number).close_fd()
         self._free.clear()
-        whole = -(-int(size * SPARE) // PART_BYTES) * PART_BYTES
-        self.fresh = Segment.make(whole)
+        self.fresh = Segment.make(size)
         self.used, self._made = self._made, self._made + 1
         self._all[self.used] = self.fresh
         return self.fresh.view
@@ -165,14 +349,16 @@ class _Worker:
 
     Args:
         connection: connection to the loader's process.
-        work: Work to do with values.
+        recipe: Recipe of the batches.
     """
 
-    def __init__(self, connection: Connection, work: Work) -> None:
-        self._connection, self._work = connection, work
+    def __init__(self, connection: Connection, recipe: Recipe) -> None:
+        self._connection, self._recipe = connection, recipe
         self._input: Segment | None = None
         self._segments = _Segments()
-        self._maker = SampleMaker(self._describe, work.errors)
+        self._maker = SampleMaker(
+            self._describe, recipe.transform, keys=recipe.keys, errors=recipe.errors
+        )
 
     def _describe(self, index: int) -> str:
         """Ask the loader's process, which has the file, for a sample's origin in words."""
@@ -233,36 +419,30 @@ class _Worker:
         return Reply(pickled, [], None, 0, dropped, left_out, True, trace, is_unsendable)
 
     def _batch(self, order: Order) -> Any:
-        work, batch = self._work, Numbered(order.indices)
-        values = self._values(order)
-        if work.transform is None and not work.keys:
-            return self._maker.finished(list(values), batch, order.source, work.collate)
+        values: Iterator[Any] | list[Any] = self._values(order)
         if order.keys is not None:
             values = zip(order.keys, values, strict=True)
-        wanted, collate = self._is_wanted, work.collate
-        return self._maker.samples(self._made, values, batch, order.source, wanted, collate)
+        elif self._recipe.transform is None:
+            values = list(values)
+        batch, collate = Numbered(order.indices), self._recipe.collate.function
+        return self._maker.samples(values, batch, order.source, self._is_wanted, collate)
 
     def _is_wanted(self) -> bool:
         return self._input is None or not self._input.view[0]
 
-    def _made(self, values: Iterator[Any], _: Indexed) -> Iterator[Any]:
-        transform = self._work.transform
-        if transform is None:
-            return values
-        return starmap(transform, values) if self._work.keys else map(transform, values)
-
     def _values(self, order: Order) -> Iterator[Any]:
+        buffers = self._recipe.buffers
         if order.offsets is None or order.lengths is None:
-            return iter(order.values or [])
+            return map(lent, order.values or []) if buffers else iter(order.values or [])
         assert self._input is not None
-        view = self._input.view if not self._work.buffers else self._input.view.toreadonly()
-        kind = memoryview if self._work.buffers else bytes
+        view = self._input.view if not buffers else self._input.view.toreadonly()
+        kind = memoryview if buffers else bytes
         places = zip(order.offsets.tolist(), order.lengths.tolist(), strict=True)
         return (kind(view[at : at + length]) for at, length in places)
 
 
 def serve(
-    connection: Connection, others: list[Connection], number: int, count: int, work: Work
+    connection: Connection, others: list[Connection], number: int, count: int, recipe: Recipe
 ) -> None:
     """Be the worker process of a number, until its loader's process asks for no more.
 
@@ -270,7 +450,7 @@ def serve(
         connection: connection to the loader's process.
         others: the loader's ends of connections that a fork has copied; they are closed.
         number, count: number of this worker, and of all.
-        work: Work to do with values.
+        recipe: Recipe of the batches.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process decides what Ctrl-C ends
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -285,13 +465,13 @@ def serve(
     _utils.worker._worker_info = info
     unbegun: BaseException | None = None
     try:
-        if work.begin is not None:
-            work.begin(number)
+        if recipe.begin is not None:
+            recipe.begin(number)
     except BaseException as error:
         unbegun = error
     # The loader's process may close this, or go.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, CalledOffError):
-        _Worker(connection, work).run(unbegun)
+        _Worker(connection, recipe).run(unbegun)
 
 
 def _end_with_parent() -> None:

@@ -35,6 +35,7 @@ from lmdbio.provenance import data_file
 from lmdbio.reader.block_size import TURN_BLOCK_BYTES_TARGET
 from lmdbio.reader.reader import Reader
 from lmdbio.remote import is_url
+from lmdbio.tuning.job import connected
 from lmdbio.tuning.tune import Progress, make_cold
 
 __all__ = [
@@ -204,13 +205,6 @@ def run_seconds(nodes: Sequence[Sequence[int]], parts: Sequence[RankRun]) -> flo
     return max(1e-9, *spans)
 
 
-class _DataSize(NamedTuple):
-    """The size of the data set, as the first rank sees it."""
-
-    records: int
-    record_bytes: float
-
-
 def measure(
     path: str | os.PathLike[str],
     comm: Any,
@@ -233,21 +227,17 @@ def measure(
         The figures, or why there are none; the first rank's text is for people.
     """
     begun = time.monotonic()
-    job = share.connect(comm)
     try:
-        per_node = job.together(share.ranks_per_node)
-        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
-        job.settle_nodes(per_node[0])
-        made = _Measuring(path, job, per_node[0], progress).measure(
-            seconds, overrides or Overrides()
-        )
-    except BaseException as error:
-        job.fail(error)
-        if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
-            raise
+        with connected(comm) as (job, per_node):
+            try:
+                made = _Measuring(path, job, per_node, progress).measure(
+                    seconds, overrides or Overrides()
+                )
+            except BaseException as error:
+                job.fail(error)
+                raise
+    except (Error, OSError, ValueError, LookupError, MemoryError) as error:
         made = Staggered(reason=" ".join(str(error).split()) or type(error).__name__)
-    finally:
-        job.free()
     return replace(made, seconds=time.monotonic() - begun)
 
 
@@ -266,7 +256,7 @@ class _Measuring:
         self._mode = Mode.named("stag")
         self._roots = sum(self._mode.roots(len(node)) for node in job.nodes)
         self._tokens = token_counts(self._roots)
-        self._data = _DataSize(0, 0.0)
+        self._records, self._record_bytes = 0, 0.0
         self._overrides = Overrides()
         self._batch = 0
         self._start = 0  # where the next run begins
@@ -283,12 +273,11 @@ class _Measuring:
         if is_url(self._path):
             return Staggered(reason="a server does not mind in which order it is asked")
         seconds, self._overrides = job.together(lambda: (seconds, overrides))[0]
-        self._data = job.together(lambda: self._look() if job.rank == 0 else self._data)[0]
-        self._batch = batch_size(job.size, self._data.records, self._data.record_bytes)
-        if self._batch > self._data.records:
-            return Staggered(
-                reason=f"there are {self._data.records:,} records for {job.size} ranks"
-            )
+        looked = job.together(lambda: self._look() if job.rank == 0 else (0, 0.0))
+        self._records, self._record_bytes = looked[0]
+        self._batch = batch_size(job.size, self._records, self._record_bytes)
+        if self._batch > self._records:
+            return Staggered(reason=f"there are {self._records:,} records for {job.size} ranks")
         past = all(job.together(self._has_direct))
         self._mode = replace(self._mode, engine="direct" if past else "pread")
         with ExitStack() as stack:
@@ -302,9 +291,10 @@ class _Measuring:
     def _open(self) -> RecordIndex:
         return open_record_index(self._path, locate="provenance")
 
-    def _look(self) -> _DataSize:
+    def _look(self) -> tuple[int, float]:
+        """Return how many records there are, and their mean size."""
         with self._open() as source:
-            return _DataSize(source.count, source.used_bytes / max(1, source.count))
+            return source.count, source.used_bytes / max(1, source.count)
 
     def _has_direct(self) -> bool:
         if self._job.node_rank:
@@ -320,8 +310,8 @@ class _Measuring:
             seconds,
             len(self._tokens),
             roots=self._roots,
-            batch_bytes=self._batch * self._data.record_bytes,
-            most=self._data.records // self._batch,
+            batch_bytes=self._batch * self._record_bytes,
+            most=self._records // self._batch,
         )
         begun = time.monotonic()
         rates: dict[int, list[float]] = {tokens: [] for tokens in self._tokens}
@@ -355,7 +345,7 @@ class _Measuring:
         begun = time.monotonic()
         self._job.together(lambda: self._clear(batches))
         parts = self._job.together(lambda: self._read(assignment, tokens, batches))
-        self._start = (self._start + batches * self._batch) % self._data.records
+        self._start = (self._start + batches * self._batch) % self._records
         size, seconds = sum(one.bytes for one in parts), run_seconds(self._job.nodes, parts)
         self._bytes += size
         rate = max(size, 1) / seconds  # records may all be empty
@@ -389,7 +379,7 @@ class _Measuring:
         if self._cleared is None:
             return
         engine, source = self._cleared
-        count, end = self._data.records, self._start + batches * self._batch
+        count, end = self._records, self._start + batches * self._batch
         for first, last in ((self._start, min(end, count)), (0, end - count)):
             if last > first:
                 extents = source.run(first, last)

@@ -12,6 +12,9 @@ through the page cache puts its ranges out of it before (POSIX_FADV_DONTNEED, th
 which needs no rights), and counts only if the kernel says that they were gone: no figure here
 comes from memory. A file elsewhere is in no page cache, and is read one way. Caches on the other
 side (a server's, a hypervisor's) cannot be seen.
+
+Of memory: each of some threads copies chunks at random places of more than any processor's cache
+holds into a place of its own, one at a time, as a root copies records of its cache into a slot.
 """
 
 from __future__ import annotations
@@ -20,37 +23,39 @@ import io
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.locate.file_end import refuse_cut
+from lmdbio.locate.refusals import refuse_cut
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import find_data
 from lmdbio.remote.data import open_data
+from lmdbio.system.amounts import PAGE_BYTES, size_text
 
 __all__ = [
     "SECONDS",
+    "CHUNK_BYTES",
     "FLIGHT_BYTES_MAX",
     "NotColdError",
-    "Part",
     "Progress",
     "Trial",
     "Tuning",
     "make_cold",
     "measure",
     "measure_folder",
+    "measure_memory",
     "run_trial",
     "trials",
 ]
@@ -70,11 +75,13 @@ FLIGHT_BYTES_MAX = 64 << 20
 FILE_BYTES_MIN = 1 << 20
 #: The file that is made to measure a folder: no cheaper one tells a disk from its cache.
 FOLDER_BYTES, FOLDER_BYTES_MIN, BLOCK_BYTES = 512 << 20, 64 << 20, 1 << 20
+#: Memory: seconds for all numbers of threads together, bytes that are read, and that are copied at
+#: a time: some records of a batch.
+MEMORY_SECONDS, SOURCE_BYTES, CHUNK_BYTES = 0.5, 256 << 20, 1 << 20
 #: Pages in the page cache that are no reason to drop a figure: one in so many
 CACHED_SHARE = 50
 #: The largest piece in which the page cache keeps a file.
 FOLIO_BYTES = 2 << 20
-PAGE_BYTES = 4096
 
 Progress = Callable[[int, int, str], None]
 
@@ -89,28 +96,8 @@ class Trial:
     depth: int
 
     def __str__(self) -> str:
-        size = (
-            f"{self.request_bytes >> 20} MiB"
-            if self.request_bytes >= 1 << 20
-            else f"{self.request_bytes >> 10} KiB"
-        )
+        size = size_text(self.request_bytes)
         return f"{self.kind}, {self.pattern}, {self.depth} x {size}"
-
-
-class Part(NamedTuple):
-    """The place of one of several that read the same file at once.
-
-    Attributes:
-        place: index of this one, from 0.
-        readers: number of all readers.
-    """
-
-    place: int
-    readers: int
-
-
-#: Of one that is alone.
-WHOLE = Part(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,18 +277,16 @@ def _run_all(
         except (IncompatibleError, NotColdError) as error:
             left[trial] = " ".join(str(error).split())
             continue
-        before = done.get(trial)
-        done[trial] = sample if before is None else _sum(before, sample)
+        if (before := done.get(trial)) is not None:
+            sample = replace(
+                sample,
+                requests=before.requests + sample.requests,
+                seconds=before.seconds + sample.seconds,
+            )
+        done[trial] = sample
     if progress is not None:
         progress(len(todo), len(todo), "done")
     return done, left
-
-
-def _sum(one: Sample, other: Sample) -> Sample:
-    """Return two samples of the same trial as one."""
-    return replace(
-        one, requests=one.requests + other.requests, seconds=one.seconds + other.seconds
-    )
 
 
 class NotColdError(Error):
@@ -316,7 +301,7 @@ def run_trial(
     memory: _core.Memory,
     *,
     seed: int,
-    part: Part = WHOLE,
+    begins: float = 0.0,
 ) -> Sample:
     """Run one trial: ask for a few requests at a time, so that ``depth`` are in flight.
 
@@ -330,7 +315,7 @@ def run_trial(
         seconds: duration of the trial, about.
         memory: memory of twice FLIGHT_BYTES_MAX.
         seed: seed of its places.
-        part: Part, which says where a trial in order begins.
+        begins: share of the file at which a trial in order begins, of one of several readers.
 
     Raises:
         IncompatibleError, NotColdError: it cannot be run.
@@ -342,7 +327,7 @@ def run_trial(
     with engine.again(trial.kind, trial.depth) as own:
         begun = ended = time.monotonic()
         try:
-            for number, offsets in enumerate(_places(own, trial, size, step, seed, part)):
+            for number, offsets in enumerate(_places(own, trial, size, step, seed, begins)):
                 if number == 0:
                     begun = time.monotonic()  # the data is cold now
                 at = number % (STEPS + 2) * step * trial.request_bytes
@@ -380,7 +365,7 @@ def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
 
 
 def _places(
-    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int, part: Part
+    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int, begins: float
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the offsets of ``step`` requests at a time; each trial begins elsewhere.
 
@@ -395,7 +380,7 @@ def _places(
     if trial.pattern == "stream":
         span = min(places, TRIAL_BYTES_MAX // trial.request_bytes)
         order = int(chance.integers(places - span + 1)) + np.arange(span)
-        order = np.roll(order, -(span * part.place // part.readers))
+        order = np.roll(order, -int(span * begins))
         if through:
             # All at once: pages that the kernel reads ahead meanwhile are to stay.
             make_cold(engine, int(order.min()) * trial.request_bytes, span * trial.request_bytes)
@@ -438,3 +423,58 @@ def make_cold(engine: _core.Engine, offset: int, length: int) -> None:
         raise NotColdError("the kernel does not say what is in the page cache")
     if found * CACHED_SHARE > length:
         raise NotColdError("what would be read stays in the page cache")
+
+
+# --- memory -------------------------------------------------------------------------------
+
+
+def measure_memory(*, seconds: float = MEMORY_SECONDS) -> Calibration:
+    """Measure the rate of copying, with 1, 2, 4 and so on threads and one for each processor.
+
+    Args:
+        seconds: time for all of them together, seconds.
+
+    Raises:
+        ValueError: ``seconds`` is not positive.
+        MemoryError: there is no room for the copies.
+    """
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive, not {seconds}")
+    source = np.ones(SOURCE_BYTES, np.uint8)  # touched, so that all of it is there
+    most = len(os.sched_getaffinity(0))
+    counts = sorted({*(1 << i for i in range(most.bit_length()) if 1 << i <= most), most})
+    samples = tuple(_copies(source, count, seconds / len(counts)) for count in counts)
+    return Calibration(calibration.MEMORY, time.time(), samples)
+
+
+def _copies(source: npt.NDArray[np.uint8], threads: int, seconds: float) -> Sample:
+    """Let so many threads copy for a while."""
+    copies = [0] * threads
+    targets = [np.ones(CHUNK_BYTES, np.uint8) for _ in range(threads)]
+    workers = [
+        threading.Thread(target=_copy, args=(source, target, number, copies, seconds))
+        for number, target in enumerate(targets)
+    ]
+    begun = time.monotonic()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    spent = time.monotonic() - begun
+    return Sample("memory", "random", CHUNK_BYTES, threads, sum(copies), spent)
+
+
+def _copy(
+    source: npt.NDArray[np.uint8],
+    target: npt.NDArray[np.uint8],
+    number: int,
+    copies: list[int],
+    seconds: float,
+) -> None:
+    places = len(source) // CHUNK_BYTES
+    order = np.random.default_rng(number).permutation(places).tolist()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until or not copies[number]:
+        at = order[copies[number] % places] * CHUNK_BYTES
+        np.copyto(target, source[at : at + CHUNK_BYTES])
+        copies[number] += 1

@@ -119,7 +119,7 @@ def test_another_recipe_or_a_lost_manifest_means_writing(tmp_path: Path) -> None
 
 def test_records_of_one_size_are_numbered_and_no_two_are_equal(tmp_path: Path) -> None:
     recipe = Recipe("fixed", "fixed", 300_000, record_bytes=1001)
-    made = datasets.write(recipe, tmp_path / "fixed")
+    made, _ = datasets.ensure(recipe, tmp_path)
     assert datasets.existing(recipe, made.path) == made
     assert datasets.existing(replace(recipe, record_bytes=1000), made.path) is None
     with lmdb.open(str(made.path), readonly=True, lock=False) as env, env.begin() as txn:

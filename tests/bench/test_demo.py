@@ -38,7 +38,7 @@ QUIET = Console(quiet=True)
 def legs_of(made: Dataset, folder: Path) -> list[Findings]:
     bench = Workplace(folder)
     bench.environment = demo.TWO_NODES
-    return [demo.leg_of(bench, made, leg, demo.Plan(folder, folder)) for leg in demo.LEGS]
+    return [demo.leg_of(bench, made, leg, 5) for leg in demo.LEGS]
 
 
 @pytest.mark.mpi
@@ -111,7 +111,8 @@ def test_one_wrong_byte_and_one_missing_record_are_found(small: Dataset, drop: b
     sums = []
     for module in (lmdb, Tampering(drop)):
         digest = Digest()
-        readers.by_cursor(module, str(small.path), [range(small.count)], digest)
+        parts = readers.by_cursor(module, str(small.path), [range(small.count)])
+        readers.consume(parts, check=digest)
         sums.append(digest.sum)
     assert sums[0] != sums[1]
 
@@ -280,7 +281,7 @@ def test_a_contestant_that_hangs_is_ended() -> None:
 def test_no_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
     huge = Recipe("huge", "cifar", 1 << 60)
     with pytest.raises(OSError, match="MiB"):
-        demo.run(demo.Plan(tmp_path, tmp_path / "out", recipes=(huge,)), QUIET)
+        demo.run(tmp_path, tmp_path / "out", QUIET, recipes=(huge,))
     assert not (tmp_path / "huge").exists()
 
 
@@ -328,10 +329,3 @@ def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     )
     assert json.loads((tmp_path / "out" / "demo.json").read_text())["equal"] is True
     assert (tmp_path / "out" / "demo.html").exists()
-
-
-def test_the_readahead_of_the_machine_is_told_with_what_it_does() -> None:
-    assert demo.readahead_notes(None) == []
-    (usual,), (large,) = demo.readahead_notes(128), demo.readahead_notes(8192)
-    assert "128 KiB ahead here: py-lmdb's faults bring no more" in usual
-    assert "8,192 KiB ahead here, more than the usual 128" in large

@@ -14,8 +14,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lmdbio.bench import drawing, findings, screen, trials
+from lmdbio.bench import findings, tables, trials
 from lmdbio.bench.page import page
+from lmdbio.page import drawing
 from tests.support.benching import made_findings, parsed
 
 
@@ -107,7 +108,7 @@ def test_the_table_of_lmdbio_bench_fits_and_marks_warm_figures(width: int) -> No
     assert first.sample is not None
     found.rows[0].runs[0] = replace(first, sample=replace(first.sample, cold=False))
     console = Console(record=True, width=width, file=io.StringIO())
-    screen.show_bench(found, console)
+    tables.show_bench(found, console)
     text = console.export_text()
     assert "100*" in text
     assert "WARM" in text
@@ -122,7 +123,7 @@ def test_names_in_brackets_are_shown_as_they_are() -> None:
     found.workload = replace(found.workload, db="[/bold]")
     found.rows[0].wrong, found.notes = "no [red] file", ["a [/note]"]
     console = Console(record=True, width=150, file=io.StringIO())
-    screen.show_bench(found, console)
+    tables.show_bench(found, console)
     text = console.export_text()
     for words in ("database [/bold]", "no [red] file", "a [/note]"):
         assert words in text

@@ -132,7 +132,7 @@ def bench_cli(*words: str) -> Any:
 
 def test_a_wrong_use_is_told() -> None:
     assert "nobody" in bench_cli("x", "--contestants", "nobody").output
-    assert "no size" in bench_cli("x", "--transfer", "4Q").output
+    assert "a size must be" in bench_cli("x", "--transfer", "4Q").output
     assert "multiple" in bench_cli("x", "--transfer", "1000").output
     assert bench_cli("x", "--processes", "9").exit_code == 2
     assert "train_lmdb" in bench_cli("--help").output

@@ -121,14 +121,6 @@ def test_who_cannot_take_part_is_named_with_the_reason() -> None:
     ]  # fmt: skip
 
 
-def test_a_hot_key_is_one_record_again_and_again_and_only_for_who_takes_keys() -> None:
-    work = workload("hot")
-    assert set(work.indices().tolist()) == {500}
-    assert [len(part) for part in work.batches(0)] == [64] * 10
-    made = trials.make_trials(work, ["lmdb", "open", "read", "records"], [])
-    assert [bool(trial.skipped) for trial in made] == [False, False, False, True]
-
-
 def test_figures_of_fio_and_ior_that_are_none_are_refused() -> None:
     for text in ("", "{}", '{"jobs": []}', "fio: error"):
         with pytest.raises(ValueError, match="fio gave no figures"):

@@ -102,7 +102,7 @@ def test_what_is_missing_is_told_in_one_line(folder):
     assert re.fullmatch(r"run.py: (there is no|no|loop devices) .*\n", done.stderr)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "much", "1.5M"])
+@pytest.mark.parametrize("text", ["0", "-1", "much", "1.5X"])
 def test_an_amount_that_makes_no_sense_is_a_wrong_use(folder, text):
     done = subprocess.run(
         [*RUN, "--bytes", text, str(folder), "--", "true"],

@@ -17,7 +17,7 @@ from benchmarks.papers.claims import PAPERS, Result, answers_of, read_claims
 from benchmarks.papers.page import Report, as_json, as_page, unmentioned
 from benchmarks.papers.runs import RUNS
 from benchmarks.papers.simulated import GIVES, check_cases
-from benchmarks.report import Table
+from lmdbio.page.table import Table
 
 CLAIMS = read_claims()
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from benchmarks.command import Missing
+from benchmarks.harness import Told
 from benchmarks.targets import cells, places, run, show
 from benchmarks.targets.cells import CELLS, PLAIN, Cell, Lane, Rule
 from benchmarks.targets.verdicts import judge
@@ -45,6 +46,12 @@ def row(name: str, rates: list[float], **changes: Any) -> Row:
 def cell(*rules: Rule) -> Cell:
     lanes = (Lane("ours", "open"), Lane("rival", "lmdb"), Lane("other", "lmdb-noreadahead"))
     return Cell("a cell", "3k", "sequential", (*lanes, Lane(PLAIN)), rules)
+
+
+def told_of(*cells: show.Measured) -> Told:
+    told = Told("targets")
+    show.tell(told, cells)
+    return told
 
 
 # --- judging --------------------------------------------------------------------------------
@@ -123,9 +130,8 @@ def test_who_failed_or_is_missing_has_no_figure_but_a_reason(
     (one,) = judge(cell(Rule("cold", "words", ("ours",), ("rival",), least=0.1)), rows)
     assert (one.figure, one.reached, one.state) == (None, None, "no figure")
     assert word in one.note
-    made = show.Report("now", cells=[show.Measured(cell(), rows=rows)])
-    made.cells[0].cell = cell(Rule("cold", "words", ("ours",), ("rival",), least=0.1))
-    assert run.status(made) == 2
+    made = show.Measured(cell(Rule("cold", "words", ("ours",), ("rival",), least=0.1)), rows=rows)
+    assert told_of(made).status == 2
 
 
 def test_a_cell_that_could_not_be_measured_says_why_in_every_verdict() -> None:
@@ -141,15 +147,12 @@ def test_a_link_bounds_what_can_be_reached() -> None:
     assert one.note == "the link lets pass 1.50 times this py-lmdb's rate"
 
 
-def test_the_status_tells_reached_missed_and_interrupted() -> None:
+def test_the_status_tells_reached_and_missed() -> None:
     rule = Rule("cold", "words", ("ours",), ("rival",), least=1.5)
     for rate, expected in ((200.0, 0), (120.0, 1)):
         rows = {"ours": [row("open", [rate])], "rival": [row("lmdb", [100])]}
-        made = show.Report("now", cells=[show.Measured(cell(rule), rows=rows)])
-        assert run.status(made) == expected
-    made.interrupted = signal.SIGTERM
-    assert run.status(made) == 143
-    assert run.status(show.Report("now")) == 2
+        assert told_of(show.Measured(cell(rule), rows=rows)).status == expected
+    assert told_of().status == 2
 
 
 # --- the cells ------------------------------------------------------------------------------
@@ -244,12 +247,12 @@ def test_an_environment_that_is_given_is_measured_as_it_lies(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = sorted(path.name for path in small.path.iterdir())
-    report = show.Report("now")
-    wanted = [one for one in CELLS if one.name == "warm, one hot key, 3k"]
+    report = Told("targets")
+    wanted = [one for one in CELLS if one.name == "warm, random keys, 3k"]
     monkeypatch.setattr(run, "CELLS", wanted)
     asked = given(tmp_path, small, "--scale", "0.01")
-    run.run(asked, run.Console(quiet=True), report)
-    assert [one.state for one in report.verdicts] == ["reported"]
+    run.run(asked, report, run.Console(quiet=True))
+    assert {one.figure is not None for one in report.verdicts} == {True}
     assert sorted(path.name for path in small.path.iterdir()) == before
     assert not list(tmp_path.iterdir())
 
@@ -267,13 +270,13 @@ def test_a_contestant_that_differs_or_is_absent_is_reported(
         return replace(outcome, digest=outcome.digest + (one.trial.name == "read"))
 
     monkeypatch.setattr(run.Workplace, "start", start)
-    report = show.Report("now")
+    report = Told("targets")
     asked = given(tmp_path, small, "--scale", "0.01", "--no-verify")
-    run.run(asked, run.Console(quiet=True), report)
+    run.run(asked, report, run.Console(quiet=True))
     notes = " ".join(one.note for one in report.verdicts)
     assert "no open here" in notes
     assert "add up to something else" in notes
-    assert run.status(report) == 2
+    assert report.status == 2
 
 
 def test_a_place_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,18 +293,17 @@ def test_runs_at_the_capped_device_are_held_to_its_caps(
     monkeypatch.setattr(run, "CELLS", [replace(wanted[0], bytes_max=1 << 40)])
     # At 50 requests a second the first ones take a while already.
     monkeypatch.setattr(places, "CAP_REQUESTS", 50)
-    report = show.Report("now")
+    report = Told("targets")
     asked = given(tmp_path, small, "--no-verify", "--drop-data-only")
-    run.run(asked, run.Console(quiet=True), report)
-    (made,) = report.cells
-    if made.why:
-        pytest.skip(made.why)
-    (one,) = made.verdicts
+    run.run(asked, report, run.Console(quiet=True))
+    (made,) = report.facts["cells"]
+    if made["why"]:
+        pytest.skip(made["why"])
+    (one,) = report.verdicts
     assert one.note == ""
-    (sample_of_it,) = [run.sample for run in made.every[0].runs]
-    assert sample_of_it is not None
-    assert sample_of_it.seconds > 0.1
-    assert "50 requests/s" in made.place
+    ((sample_of_it,),) = [row["samples"] for row in made["findings"]["rows"]]
+    assert sample_of_it["seconds"] > 0.1
+    assert "50 requests/s" in made["facts"]["place"]
 
 
 def mounts() -> str:
@@ -326,9 +328,9 @@ def test_a_signal_ends_runs_and_mounts_and_keeps_what_was_measured(tmp_path: Pat
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=40)
     assert process.returncode == 143, said
-    assert "interrupted" in said
+    assert "Interrupted" in said
     assert mounts() == before
-    assert json.loads((tmp_path / "t.json").read_text())["interrupted"] is True
+    assert json.loads((tmp_path / "t.json").read_text())["ended"] == "Interrupted"
     data = str(tmp_path / "data")
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from benchmarks import command, report
-from benchmarks.training import forms, racing, run, tree, watch, ways
+from benchmarks.training import forms, photos, racing, run, tree, watch, ways
 from benchmarks.training.results import Cell, Run, judge, table
 from benchmarks.training.workloads import WORKLOADS, Account, by_pil
 from lmdbio.bench import datasets
@@ -213,12 +213,12 @@ def test_an_epoch_hands_out_each_record_once(numbers: list[int], fault: str) -> 
 
 
 def test_a_photo_has_its_number_and_about_the_usual_size() -> None:
-    records = datasets.photo_records(WORKLOADS["pil"].recipe(1))
+    records = photos.records(WORKLOADS["pil"].recipe(1))
     for index, (key, value) in zip(range(5), records, strict=False):
         image, number = by_pil(value)
         assert (key, number) == (b"%08d" % index, index)
         assert tuple(image.shape) == WORKLOADS["pil"].shape
-        assert abs(len(value) - datasets.PHOTO_BYTES) < 0.1 * datasets.PHOTO_BYTES
+        assert abs(len(value) - photos.BYTES) < 0.1 * photos.BYTES
 
 
 def test_files_of_nobody_who_lives_are_strays(tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,7 +1,7 @@
 """The table of commands, by which each is loaded when it is typed.
 
-Goal: the table says what the commands say, and none of them is loaded that nobody typed. Method:
-compare both; fresh processes tell what they have loaded. By names: times are a benchmark's.
+Goal: it has all commands, and none of them is loaded that nobody typed. Method: those of all
+modules; fresh processes tell what they have loaded. By names: times are a benchmark's.
 """
 
 from __future__ import annotations
@@ -35,14 +35,10 @@ def run(*arguments: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_the_table_says_what_a_command_says(name: str) -> None:
-    context = click.Context(cli.cli)
-    command = cli.cli.get_command(context, name)
+def test_each_command_is_told_with_an_example(name: str) -> None:
+    command = cli.cli.get_command(click.Context(cli.cli), name)
     assert command is not None and command.name == name and command.help is not None
-    assert cli.COMMANDS[name].help == " ".join(command.help.partition("\n\n")[0].split())
-    told = click.Command(name, help=cli.COMMANDS[name].help)
-    for limit in (20, 45, 80):
-        assert told.get_short_help_str(limit) == command.get_short_help_str(limit)
+    assert f"    lmdbio {name} " in (cli.cli.help or "")
 
 
 def test_each_command_of_the_package_is_in_the_table() -> None:
@@ -78,6 +74,6 @@ def test_info_loads_what_it_uses(tmp_path: Path) -> None:
         txn.put(b"a", b"b")
     text, loaded = run("info", str(tmp_path))
     assert "LMDB data version" in text
-    rooms = ("bench", "compact", "convert", "dropin", "pull", "reader", "records", "torch")
+    rooms = ("bench", "copy", "convert", "dropin", "reader", "records", "torch")
     assert not {f"lmdbio.{name}" for name in (*rooms, "cache", "prediction", "simulate")} & loaded
     assert not {"rich.progress", "http.client", "ssl", "asyncio", "lmdbio.planning.order"} & loaded

@@ -44,8 +44,6 @@ def test_what_is_shared_gives_no_more_than_it_has_if_asked_so() -> None:
         for name in ("authors", "physical")
     }
     assert seconds["authors"] < 10 * 270 / 146 < seconds["physical"]
-    output = call("--semantics", "physical", "--policy", "naive").output
-    assert "semantics physical" in output
     words = " ".join(call("--help").output.split())
     assert all(f"{name}: " in words for name in seconds)
 
@@ -104,14 +102,33 @@ def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
             raise call("--set", f"nodes={value}").exception or AssertionError
 
 
-def test_clusters_of_ones_own_are_physical_and_scenarios_are_the_thesis(tmp_path: Path) -> None:
+def test_clusters_of_ones_own_run_readers_and_scenarios_are_the_thesis(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text("nodes = 4")
     words = "--policy", "staging_pool"
-    assert "cluster.toml, semantics physical" in call(file, *words).output
+    assert "cluster.toml: 10,000 records, 4 ranks on 4 nodes" in call(file, *words).output
     assert "HDMLP thesis, semantics authors" in call(*words).output
     assert told(file, *words) == told(*words, "--semantics", "physical")
     assert told(file, *words, "--semantics", "authors") == told(*words)
+    three = "--set", "tier3.capacity=1G", "--set", "tier3.rate=1G"
+    assert "of 3 tiers --semantics authors has a model" in str(call(file, *three).exception)
+
+
+def test_policies_are_simulated_with_whatever_tiers_a_cluster_has(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("nodes = 2\nsamples = 400\nsize = 1\ndeviation = 0\nepochs = 2\nbatch = 40")
+    words = file, "--policy", "lmdbio,hdmlp"
+    for memory, disk, held in ((0, 0, None), (100, 0, 200), (0, 100, 200), (300, 0, 400)):
+        tiers = "--set", f"tier1.capacity={memory}", "--set", f"tier2.capacity={disk}"
+        found = told(*words, *tiers)["policies"]
+        if held is None:
+            assert "no tier has room" in found["lmdbio"]["reason"]
+            assert [epoch["file"] for epoch in found["hdmlp"]["counts"]] == [400, 400]
+            continue
+        assert [epoch["file"] for epoch in found["lmdbio"]["counts"]] == [400, 400 - held]
+    one = told(file, "--epochs", 3, "--shuffle", "global", "--cache", "memory=1G")
+    assert [epoch["file"] for epoch in one["policies"]["reader"]["counts"]] == [400, 0, 0]
+    assert one["job"]["batch"] == 40
 
 
 def test_a_data_set_has_its_own_sizes(tmp_path: Path) -> None:
@@ -139,8 +156,9 @@ def test_nodes_and_tiers_come_from_options(tmp_path: Path) -> None:
     assert [epoch["file"] for epoch in epochs] == [400, 0, 0]
     assert all(sum(epoch.values()) == 400 for epoch in epochs)
     less = told(*words, "--cache", "memory=2M", "--policy", "lmdbio")["policies"]["lmdbio"]
-    held = 2 * ((2 << 20) // 20_000)
-    assert [epoch["file"] for epoch in less["counts"]] == [400, 400 - held, 400 - held]
+    held = 2 * ((2 << 20) // 20_480)  # pages of the file
+    first, *later = [epoch["file"] for epoch in less["counts"]]
+    assert first == 400 and all(400 - held <= count <= 404 - held for count in later)
     wrong = call(*words[:3], "--ranks", 1)
     assert "1 ranks cannot run on 2 nodes" in str(wrong.exception)
 

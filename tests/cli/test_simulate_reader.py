@@ -93,9 +93,11 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--epochs", "2"], "needs PATH"),
-        (["DATA", "--epochs", "2", "--policy", "all"], "tiers of --cache"),
-        (["DATA", "--epochs", "2", "--semantics", "authors"], "--semantics is of the thesis'"),
+        (["DATA", "--epochs", "2", "--semantics", "authors"], "authors is the thesis' model"),
+        (
+            ["DATA", "--policy", "all", "--epochs", "2", "--cache", "memory=1M,warm=preload"],
+            "placement and warm are the policies'",
+        ),
         (["DATA", "--epochs", "2", "--mode", "all"], "--epochs is of policies"),
         (["DATA", "--assignment", "local"], "assignment='local' needs a cache"),
         (["DATA", "--epochs", "2", "--cache", "all"], "NAME=VALUE"),

@@ -18,10 +18,8 @@ from lmdbio.doctor import facts as kinds
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
-    LimitFacts,
     LockFacts,
-    MemoryFacts,
-    MpiFacts,
+    MachineFacts,
     ProvenanceFacts,
     SampleFacts,
     TunedFacts,
@@ -42,9 +40,10 @@ HEALTHY = Facts(
     ),
     uring=True,
     locks=LockFacts(True, True, 1, 0, 0),
-    limits=LimitFacts(4096, 8192, None, None, 65530, 8, 8),
-    memory=MemoryFacts(32 * GIB, False, 2 * GIB, 16 * GIB, 16 * GIB, 16 * GIB),
-    mpi=MpiFacts("4.1", "/usr/bin/mpiexec", "MPICH 4.2"),
+    machine=MachineFacts(
+        32 * GIB, False, 2 * GIB, 16 * GIB, 16 * GIB, 8, 8, None, 4096, 8192, None, None, 65530,
+        "4.1", "/usr/bin/mpiexec", "MPICH 4.2",
+    ),
     provenance=ProvenanceFacts("good"),
     tuned=TunedFacts("2026-11-27", 2e9, 4e7, 4096),
 )  # fmt: skip
@@ -69,7 +68,7 @@ def test_a_healthy_data_set_has_good_findings_alone() -> None:
 
 #: Out of order, and larger than what the page cache keeps.
 CROWDED = replace(
-    changed("sample", ascending=0.5), memory=replace(HEALTHY.memory, cached_bytes_max=GIB)
+    changed("sample", ascending=0.5), machine=replace(HEALTHY.machine, cached_bytes_max=GIB)
 )
 
 
@@ -94,7 +93,7 @@ CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("storage", file_system="overlay", disk=False), "storage", "note", "a volume of its"),
     (changed("storage", rotational=True), "storage", "good", "takes it for a turning one"),
     (replace(HEALTHY, storage=CACHED), "page cache", "good", "it is read out of memory"),
-    (changed("memory", available_bytes=GIB), "page cache", "note", "every epoch reads"),
+    (changed("machine", available_bytes=GIB), "page cache", "note", "every epoch reads"),
     (changed("data", damage="page 7 is none"), "file", "problem", "damaged: page 7 is none."),
     (changed("storage", direct=False), "O_DIRECT", "note", "has none"),
     (replace(HEALTHY, uring=False), "io_uring", "note", "cannot be had"),
@@ -111,23 +110,22 @@ CASES: tuple[tuple[Facts, str, str, str], ...] = (
     (changed("provenance", status="unproven", reason="a copy", deep_bytes=GIB), "provenance",
      "note", "the next open hashes 1.0 GiB"),
     (replace(HEALTHY, tuned=TunedFacts()), "tuned", "note", "Nobody has measured"),
-    (changed("limits", processors=1), "processors", "note", "one of 8 processors"),
-    (changed("limits", processors=1, machine_processors=1), "processors", "note", "There is one"),
-    (changed("limits", quota=1.5), "processors", "note", "the time of 1.5 of 8"),
-    (changed("limits", open_files=256, open_files_hard=256), "limits", "note", "cannot be raised"),
-    (changed("limits", open_files=1024), "limits", "note", "1,024 files may be open"),
-    (changed("limits", address_bytes=8 * GIB), "limits", "note", "py-lmdb has to"),
-    (changed("limits", mappings=1000), "limits", "note", "1,000 mappings"),
-    (changed("limits", locked_bytes=64 * KIB), "limits", "note", "64.0 KiB may be locked"),
-    (changed("memory", is_grouped=True), "memory", "good", "as its control group allows"),
-    (changed("memory", shm_free_bytes=64 * MIB), "/dev/shm", "note", "--shm-size"),
-    (replace(changed("memory", shm_free_bytes=64 * MIB), mpi=MpiFacts("4.1", ranks=4)),
-     "/dev/shm", "problem", "--shm-size"),
-    (changed("memory", shm_free_bytes=GIB), "/dev/shm", "note", "less than a Reader's budget"),
-    (changed("mpi", mpi4py="", ranks=4), "MPI", "problem", "pip install 'lmdbio[mpi]'"),
-    (changed("mpi", ranks=4), "MPI", "good", "One of 4 ranks"),
-    (changed("mpi", launcher=""), "MPI", "note", "no mpiexec"),
-    (changed("mpi", mpi4py=""), "MPI", "good", "one process does all"),
+    (changed("machine", processors=1), "processors", "note", "one of 8 processors"),
+    (changed("machine", processors=1, machine_processors=1), "processors", "note", "There is one"),
+    (changed("machine", quota=1.5), "processors", "note", "the time of 1.5 of 8"),
+    (changed("machine", open_files=256, open_files_hard=256), "limits", "note", "cannot be rai"),
+    (changed("machine", open_files=1024), "limits", "note", "1,024 files may be open"),
+    (changed("machine", address_bytes=8 * GIB), "limits", "note", "py-lmdb has to"),
+    (changed("machine", mappings=1000), "limits", "note", "1,000 mappings"),
+    (changed("machine", locked_bytes=64 * KIB), "limits", "note", "64.0 KiB may be locked"),
+    (changed("machine", is_grouped=True), "memory", "good", "as its control group allows"),
+    (changed("machine", shm_free_bytes=64 * MIB), "/dev/shm", "note", "--shm-size"),
+    (changed("machine", shm_free_bytes=64 * MIB, ranks=4), "/dev/shm", "problem", "--shm-size"),
+    (changed("machine", shm_free_bytes=GIB), "/dev/shm", "note", "less than a Reader's budget"),
+    (changed("machine", mpi4py="", ranks=4), "MPI", "problem", "pip install 'lmdbio[mpi]'"),
+    (changed("machine", ranks=4), "MPI", "good", "One of 4 ranks"),
+    (changed("machine", launcher=""), "MPI", "note", "no mpiexec"),
+    (changed("machine", mpi4py=""), "MPI", "good", "one process does all"),
     (named(error="KeyError: 'x'"), "transform", "problem", "t.py:f raised KeyError: 'x'"),
     (named(), "transform", "note", "t.py:f: there is no record"),
     (named(seconds=2e-4), "transform", "good", "takes 200 us a record; one processor"),
@@ -233,9 +231,8 @@ ANY = st.builds(
     storage=STORAGES,
     uring=st.sampled_from([None, True, False]),
     **{
-        name: part(getattr(kinds, f"{name.capitalize()}Facts".replace("Locks", "Lock").replace(
-            "Limits", "Limit")))
-        for name in ("locks", "limits", "memory", "mpi", "provenance", "tuned", "transform")
+        name: part(getattr(kinds, f"{name.capitalize()}Facts".replace("Locks", "Lock")))
+        for name in ("locks", "machine", "provenance", "tuned", "transform")
     },
 )  # fmt: skip
 

@@ -55,8 +55,6 @@ C_ROOMS = (
     "order",
     "sources",
     "clock",
-    "transfer",
-    "traffic",
     "rows",
     "copier",
     "window",

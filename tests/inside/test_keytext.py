@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
-from lmdbio.inside.patterns import describe_keys, key_forms
+from lmdbio.inside.summary import describe_keys, key_forms
 
 KEYS = st.one_of(st.binary(max_size=60), st.text(max_size=40).map(lambda t: t.encode("utf-8")))
 

@@ -24,8 +24,8 @@ from click.testing import CliRunner
 from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
-from lmdbio.cli import cli, layout as cli_layout
-from lmdbio.layouts.told import told_number
+from lmdbio.cli import cli, file_facts
+from lmdbio.layouts.numbered import told_number
 from tests.support.programs import write_names, write_ocp, write_textzoom
 
 VALUE = b"value"
@@ -202,7 +202,7 @@ def test_a_key_that_a_terminal_would_obey_is_shown_safely(tmp_path: Path) -> Non
 def test_large_databases_are_told_by_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_layout, "LEAVES_MAX", 3)
+    monkeypatch.setattr(file_facts, "LAYOUT_LEAVES_MAX", 3)
     write_ocp(tmp_path / "db", 900)
     layout = told(tmp_path / "db")["layout"]
     assert (layout["samples"], layout["all_keys_seen"]) == (900, False)

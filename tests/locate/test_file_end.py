@@ -20,8 +20,8 @@ from lmdbio import _core, cli, compact
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import InvalidError, ShortReadError
-from lmdbio.locate.file_end import extents_end, refuse_cut
 from lmdbio.locate.open import open_record_index
+from lmdbio.locate.refusals import extents_end, refuse_cut
 from lmdbio.provenance import data_file, sidecar_file
 from lmdbio.tuning import tune
 

@@ -31,8 +31,7 @@ from lmdbio.errors import CorruptedError, MovedError
 from lmdbio.locate import open_database
 from lmdbio.locate.cursor_walk import open_cursor_walk
 from lmdbio.locate.glance import glancing
-from lmdbio.locate.open_files import stat_files
-from lmdbio.locate.shared_extents import open_shared_extents
+from lmdbio.locate.open_files import open_shared_extents, stat_files
 from lmdbio.system import log
 from tests.support import databases
 

@@ -25,7 +25,7 @@ from lmdbio.machine.calibration import Calibration, Staggering, TokenSample
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader
 from lmdbio.tuning import stagger
-from lmdbio.tuning.network import MESSAGES_BYTES
+from lmdbio.tuning.job import MESSAGES_BYTES
 
 COMM = MPI.COMM_WORLD
 DATA, PLAIN, CACHES = sys.argv[1:]

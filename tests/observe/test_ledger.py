@@ -79,7 +79,7 @@ def test_what_is_open_closed_and_dead_is_one_sum(kept: Ledger) -> None:
 def test_what_is_read_later_counts(kept: Ledger) -> None:
     owner = Owner(1)
     owner.source.requests = 5
-    owner.counter.single(0, 100)
+    owner.counter.count(records=1)
     assert only(kept).stats.requests == 5
     assert only(kept).stats.records == 1
 

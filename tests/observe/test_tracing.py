@@ -27,9 +27,10 @@ from click.testing import CliRunner
 import lmdbio
 from lmdbio import _core
 from lmdbio.cli import cli
-from lmdbio.observe import timeline, trace_file, tracing
+from lmdbio.observe import active, timeline, tracing
 from tests.support import databases
 from tests.support.in_memory import InMemory, memory_engine
+from tests.support.traces import check
 
 COUNT = 3000
 VALUE_BYTES = 3000
@@ -46,10 +47,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_rank_and_nothing_left_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in trace_file.RANK_VARIABLES:
+    for name in tracing.RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     yield
-    assert not tracing.is_on()
+    assert active.trace is None
 
 
 def events(trace: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
@@ -62,7 +63,7 @@ def events(trace: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
 
 def sound(path: str | Path) -> dict[str, Any]:
     trace = timeline.load(path)
-    assert timeline.check(trace) == []
+    assert check(trace) == []
     return trace
 
 
@@ -292,13 +293,13 @@ def test_an_exception_leaves_a_whole_trace(path, tmp_path):
     ],
 )
 def test_no_two_processes_get_one_name(template, rank, alone, name):
-    assert trace_file.file_name(template, rank=rank, pid=77, alone=alone) == name
+    assert tracing.file_name(template, rank=rank, pid=77, alone=alone) == name
 
 
 def test_launchers_say_the_rank():
-    assert trace_file.launched_rank({}) is None
-    assert trace_file.launched_rank({"PMI_RANK": "5", "SLURM_PROCID": "9"}) == 5
-    assert trace_file.launched_rank({"OMPI_COMM_WORLD_RANK": "x", "SLURM_PROCID": "9"}) == 9
+    assert tracing.launched_rank({}) is None
+    assert tracing.launched_rank({"PMI_RANK": "5", "SLURM_PROCID": "9"}) == 5
+    assert tracing.launched_rank({"OMPI_COMM_WORLD_RANK": "x", "SLURM_PROCID": "9"}) == 9
 
 
 # --- processes ----------------------------------------------------------------------------
@@ -381,7 +382,7 @@ def test_forked_workers_write_files_of_their_own(path, tmp_path):
         stages = {event["name"] for event in events(read, ph="X", cat="stage")}
         assert {"locate", "plan", "wait", "copy"} <= stages, file
     assert len(pids) == 3
-    assert timeline.check(timeline.merge([timeline.load(file) for file in files])) == []
+    assert check(timeline.merge([timeline.load(file) for file in files])) == []
 
 
 def test_a_second_process_does_not_write_over_the_file_of_the_first(path, tmp_path):
@@ -432,26 +433,6 @@ def test_machines_are_brought_together_by_the_wall_clock():
         ("a", 2, 20),
         ("b", 1, 10),
     ]
-
-
-@pytest.mark.parametrize(
-    ("event", "word"),
-    [
-        (span(10, 5) | {"ph": "?"}, "phase"),
-        (span(10, -1), "duration"),
-        (span(-1, 1), "time"),
-        (span(12, 10), "overlaps"),
-        ({k: v for k, v in span(1, 1).items() if k != "tid"}, "thread"),
-        (span(1, 1) | {"ph": "e", "id": "1"}, "beginning"),
-        (span(1, 1) | {"ph": "b", "id": "1"}, "never ends"),
-        ({"ph": "C", "name": "n", "pid": 5, "tid": 0, "ts": 1, "args": {"x": "y"}}, "counter"),
-    ],
-)
-def test_what_is_wrong_with_a_trace_is_found(event, word):
-    good = made("a", 0, 0, span(10, 10), span(11, 2), span(13, 7), span(12, 100, tid=6))
-    assert timeline.check(good) == []
-    (fault,) = timeline.check(made("a", 0, 0, span(10, 10), event))
-    assert word in fault
 
 
 def test_the_command_sums_up_and_merges(path, tmp_path):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CHECKS", "Given", "check", "near"]
+from lmdbio.planning.forecast import Job
+from lmdbio.simulate import Curve, Data, Environment, Outcome, Tier, run_reader
+
+__all__ = ["CHECKS", "Given", "check", "near", "reading"]
+
+#: More than anything needs, M a second.
+FREE = 1e15
 
 #: A case's inputs, or figures by name.
 Given = dict[str, Any]
@@ -19,6 +25,20 @@ def check(name: str) -> Callable[[Callable[[Given], Any]], Callable[[Given], Any
         return function
 
     return noted
+
+
+def reading(count: int, size: float, rate: float, compute: float, *, batch: int = 1) -> Outcome:
+    """Read records of so many M, of which a node reads one batch while it computes with another.
+
+    Args:
+        rate: rate of the file system, M a second; nothing else holds anything back.
+        compute: seconds of computing with each batch.
+    """
+    free, records = Curve.of(FREE), Data(count, size).located(0)
+    staging = Tier(batch * size, 1, free)
+    node = Environment(1, FREE, FREE, FREE, FREE, Curve.of(rate), staging)
+    job = Job(None, batch, 1, 1, epochs=1, ends=True)
+    return run_reader(records.extents, job, node, records.options, compute_seconds=compute)
 
 
 def near(found: Any, expected: Any, tolerance: Any) -> bool:

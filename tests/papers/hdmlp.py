@@ -13,7 +13,6 @@ from lmdbio.planning.order import Epoch, Shard
 from lmdbio.simulate import (
     POLICIES,
     SCENARIOS,
-    SEMANTICS,
     Curve,
     Data,
     Outcome,
@@ -67,13 +66,14 @@ def rates_between(given: Given) -> list[float]:
 def seconds_of_a_sample(given: Given) -> Given:
     assert given["env"] == "hdmlp_small_cluster"
     node = SCENARIOS[1].environment
+    first, second = (node.own_rate(i) / node.tiers[i - 1].threads for i in (1, 2))
     return {
         "pfs": 1 / node.file_rate(4),
-        "remote1_text": 1 / node.peer_rate(1),
-        "remote2_text": 1 / node.peer_rate(2),
-        "local2_text": 1 / node.own_rate(2),
-        "remote2_authors": 1 / node.peer_rate(2, divided=False),
-        "local2_authors": 1 / node.own_rate(2, divided=False),
+        "remote1_text": 1 / min(node.network, first),
+        "remote2_text": 1 / min(node.network, second),
+        "local2_text": 1 / second,
+        "remote2_authors": 1 / node.peer_rate(2),
+        "local2_authors": 1 / node.own_rate(2),
         "write": 1 / node.staging_rate,
     }
 
@@ -138,8 +138,7 @@ def samples_of_one_size(given: Given) -> Given:
     scenario = Scenario(
         SCENARIOS[1].environment, Data(given["F"], given["s_MB"]), Training(given["E"], 100)
     )
-    everybody = replace(SEMANTICS["authors"], all_are_clients=True)
-    (naive,) = run(scenario, [Policy.named("naive")], everybody)
+    (naive,) = run(scenario, [Policy.named("naive")], all_are_clients=True)
     names = "lower_bound", "deepio_opportunistic", "deepio_ordered", "lbann_preloading"
     return {
         "naive_gammaN": naive.seconds,

@@ -18,8 +18,6 @@ from lmdbio.simulate import (
     run_modes,
 )
 from lmdbio.simulate.roots import speculated_shares
-from lmdbio.simulate.walks import walk
-from lmdbio.simulate.workload import RecordOffsets
 from tests.papers.checks import Given, check
 
 #: A value that takes up one page with its header.
@@ -57,8 +55,8 @@ def bytes_that_readers_walk(given: Given) -> Given:
     for readers in given["R"]:
         pages = given["B"] // PAGE_BYTES
         job = Workload(readers * pages, RECORD_BYTES, readers * pages, readers, readers, 1)
-        found = walk(job, RecordOffsets(job), STORES["bebop"], readers)
-        worst.append(found.furthest_bytes)
+        (found,) = run_modes(job, ["LMDB"], STORES["bebop"])
+        worst.append(found.bytes)  # of one node, as far as its furthest reader walks
         total.append(found.walked_bytes)
     return {"worst": worst, "total": total}
 
@@ -73,7 +71,7 @@ def bytes_that_guesses_read(given: Given) -> Given:
         job = Workload(18_432, RECORD_BYTES, 1_152, 36, 9, 16, 1, lengths=lengths)
         schedule = job.schedule(1, 1)
         for team in range(len(schedule.teams)):
-            shares = speculated_shares(schedule, RecordOffsets(job), team)
+            shares = speculated_shares(schedule, job, team)
             assert min(shares) >= 1.0
             if lengths is None:
                 assert shares[-1] == 1.0, "the first guesses have taught it"

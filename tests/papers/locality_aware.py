@@ -10,34 +10,24 @@ import pytest
 
 from lmdbio.planning.balance import balance, deal
 from lmdbio.planning.order import Epoch
-from lmdbio.simulate import (
-    Loading,
-)
 from tests.papers.checks import Given, check
 
 
 @check("002-model")
 def equations_of_loading(given: Given) -> Given:
-    loading = Loading(
-        samples=given["D"],
-        learners=given["p"],
-        training_rate=given["V"],
-        file_rate=given["R"],
-        preprocessing_rate=given["U"],
-        cached=given["alpha"],
-        cache_rate=given["Rc"],
-        balance_rate=given["Rb"],
-        moved=given["beta"],
-    )
+    samples, learners, cached = given["D"], given["p"], given["alpha"]
+    training, read = samples / (learners * given["V"]), samples / given["R"]
+    preprocessing = samples / (learners * given["U"])
+    remote = (learners - 1) / learners
     return {
-        "training": loading.training_seconds,
-        "io": loading.read_seconds,
-        "preprocess": loading.preprocessing_seconds,
-        "loading": loading.loading_seconds,
-        "crossover_p": loading.learners_max,
-        "true_cost": loading.epoch_seconds,
-        "dist_cache_io": loading.distributed_cache_seconds,
-        "locality_io": loading.local_seconds,
+        "training": training,
+        "io": read,
+        "preprocess": preprocessing,
+        "loading": read + preprocessing,
+        "crossover_p": given["R"] / given["V"],
+        "true_cost": max(training, read),
+        "dist_cache_io": (1 - cached) * read + cached * samples / given["Rc"] * remote,
+        "locality_io": (1 - cached) * read + cached * samples / given["Rb"] * given["beta"],
     }
 
 

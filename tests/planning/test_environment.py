@@ -53,10 +53,10 @@ def environment(**changed: Any) -> Environment:
     return Environment(**{**given, **changed})
 
 
-def test_threads_share_a_tier_or_have_all_of_it_each() -> None:
+def test_threads_have_all_of_a_tier_each_and_peers_no_more_than_the_network() -> None:
     node = environment()
-    assert node.own_rate(2) == 43 and node.own_rate(2, divided=False) == 86
-    assert node.own_rate(1) == 10_582 and node.peer_rate(1) == 10_000, "the network is slower"
+    assert node.own_rate(2) == node.peer_rate(2) == 86
+    assert node.own_rate(1) == 21_164 and node.peer_rate(1) == 10_000, "the network is slower"
 
 
 def test_clients_share_the_file_system_and_each_has_a_link() -> None:
@@ -66,7 +66,7 @@ def test_clients_share_the_file_system_and_each_has_a_link() -> None:
 
 def test_the_slower_one_of_preprocessing_and_writing_counts() -> None:
     assert environment().staging_rate == 200
-    slow = Tier(10, 2, Curve.of(1000), Curve.of(30))
+    slow = Tier(10, 2, Curve.of(30))
     assert environment(staging=slow).staging_rate == 15
 
 

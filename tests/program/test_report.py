@@ -6,7 +6,7 @@ import pytest
 
 from lmdbio.observe.ledger import Facts, FileState, Line
 from lmdbio.observe.stats import Stats
-from lmdbio.program.report import FileReport, Way, advise
+from lmdbio.program.watch import FileReport, Way, advise
 
 SINGLY = Stats(records=1000, requests=1000)
 IN_BLOCKS = Stats(records=1000, requests=20)

@@ -27,8 +27,8 @@ import numpy as np
 import pytest
 
 import lmdbio
+from lmdbio.copy import pull
 from lmdbio.errors import MissingExtraError
-from lmdbio.pull import pull
 from lmdbio.remote import http as remote_http, open_url, store
 from tests.support import databases
 

@@ -31,7 +31,7 @@ from lmdbio.cache import find
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
-from lmdbio.pull import copying, pull
+from lmdbio.copy import pull, pulling
 from lmdbio.remote.data import open_data
 from tests.support import ROOT, databases
 from tests.support.range_server import Asked, Fault, RangeServer
@@ -622,9 +622,9 @@ def test_pull_copies_verifies_and_brings_the_provenance_file(
 def test_pull_goes_on_where_it_was_broken_off(
     url: str, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PIECE_BYTES", 64 << 10)
-    monkeypatch.setattr(copying, "DEPTH", 2)
-    monkeypatch.setattr(copying, "NOTE_SECONDS", 0)
+    monkeypatch.setattr(pulling, "PIECE_BYTES", 64 << 10)
+    monkeypatch.setattr(pulling, "DEPTH", 2)
+    monkeypatch.setattr(pulling, "NOTE_SECONDS", 0)
     limit = len(server.files[SERVED]) // 2
 
     def plan(asked: Asked) -> Fault | None:
@@ -647,8 +647,8 @@ def test_pull_goes_on_where_it_was_broken_off(
 def test_pull_takes_no_part_of_another_state(
     url: str, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PIECE_BYTES", 64 << 10)
-    monkeypatch.setattr(copying, "NOTE_SECONDS", 0)
+    monkeypatch.setattr(pulling, "PIECE_BYTES", 64 << 10)
+    monkeypatch.setattr(pulling, "NOTE_SECONDS", 0)
     server.plan = lambda asked: Fault(status=403) if (asked.first or 0) > 900_000 else None
     with pytest.raises(PermissionError):
         pull(url, tmp_path / "x.mdb")
@@ -660,7 +660,7 @@ def test_pull_takes_no_part_of_another_state(
 def test_pull_mixes_no_states_that_the_server_does_not_tell_apart(
     url: str, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PIECE_BYTES", 64 << 10)
+    monkeypatch.setattr(pulling, "PIECE_BYTES", 64 << 10)
     server.etags[SERVED] = ""
     content = server.files[SERVED]
 

@@ -8,22 +8,21 @@ shapes that hypothesis draws. The figures of the thesis are in tests/papers.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from lmdbio import _core
 from lmdbio.planning import placement
+from lmdbio.planning.reads import PlanOptions
 from lmdbio.simulate import (
-    AUTHORS,
-    PHYSICAL,
     POLICIES,
     SCENARIOS,
     Curve,
     Data,
-    Measured,
+    Located,
     Outcome,
     Policy,
     Scenario,
@@ -36,8 +35,8 @@ from lmdbio.simulate import (
 SMALL = replace(SCENARIOS[1], data=Data(2_000, 1.0, 0.3), training=Training(3, 40))
 
 
-def outcome(scenario: Scenario, name: str, **changes: Any) -> Outcome:
-    (found,) = run(scenario, [Policy.named(name)], replace(AUTHORS, **changes))
+def outcome(scenario: Scenario, name: str, *, all_are_clients: bool = False) -> Outcome:
+    (found,) = run(scenario, [Policy.named(name)], all_are_clients=all_are_clients)
     return found
 
 
@@ -120,11 +119,12 @@ shapes = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(shapes, st.sampled_from([AUTHORS, replace(PHYSICAL, shared=False)]))
+@given(shapes, st.booleans())
 def test_every_use_is_read_once_and_nobody_beats_the_bound(
-    scenario: Scenario, semantics: Any
+    scenario: Scenario, all_are_clients: bool
 ) -> None:
-    found = {one.policy: one for one in run(scenario, POLICIES, semantics)}
+    every = run(scenario, POLICIES, all_are_clients=all_are_clients)
+    found = {one.policy: one for one in every}
     bound = scenario.bound_ends()[-1]
     uses = scenario.epoch_iterations * scenario.training.batch
     for name, one in found.items():
@@ -169,10 +169,8 @@ def test_what_memory_cannot_hold_is_refused_with_a_reason() -> None:
     assert outcome(none, "hdmlp").seconds == outcome(none, "staging_pool").seconds
 
 
-def test_readings_of_the_text_differ_where_they_say() -> None:
+def test_naive_reading_takes_longer_where_all_are_clients_at_any_moment() -> None:
     assert outcome(SMALL, "naive", all_are_clients=True).seconds > outcome(SMALL, "naive").seconds
-    disk = outcome(SMALL, "parallel_data_staging")
-    assert outcome(SMALL, "parallel_data_staging", divided=True).seconds > disk.seconds
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,6 @@ def test_readings_of_the_text_differ_where_they_say() -> None:
         (Data(100, 1.0), Training(1, 30), "30 records cannot be shared evenly by 4"),
         (Data(100, 1.0), Training(1, 0), "cannot be shared"),
         (Data(10, 1.0), Training(1, 20), "10 records make no batch"),
-        (Data(100, 0.0), Training(1, 20), "size of records must be"),
         (Data(100, 1.0), Training(0, 20), "at least 1 epoch"),
     ],
 )
@@ -240,7 +237,19 @@ def test_a_buffer_of_three_records_holds_three_whatever_their_size(size: float) 
 
 def test_records_without_bytes_are_refused() -> None:
     with pytest.raises(ValueError, match="have no bytes"):
-        outcome(replace(SMALL, data=Measured(np.zeros(100))), "naive")
+        empty = Located(np.zeros(100, _core.EXTENT), 0, PlanOptions())
+        outcome(replace(SMALL, data=empty), "naive")
+
+
+def test_records_that_are_drawn_lie_one_after_the_other_and_have_their_sizes() -> None:
+    data = Data(1_000, 0.5, 0.1)
+    found = data.located(3)
+    extents, mib = found.extents, 1 << 20
+    assert extents["length"] / mib == pytest.approx(data.sizes(3), abs=1 / mib)
+    ends = extents["offset"] + extents["length"]
+    assert extents["offset"].tolist() == [0, *ends[:-1].tolist()] and ends[-1] == found.used_bytes
+    assert found.sizes(3) == pytest.approx(data.sizes(3), abs=1 / mib)
+    assert found.located(4) is found
 
 
 def test_too_much_to_simulate_is_refused() -> None:

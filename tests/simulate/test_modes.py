@@ -14,7 +14,6 @@ from hypothesis import given, strategies as st
 
 from lmdbio.planning.mode import NAMED, Mode
 from lmdbio.simulate import STORES, WORKLOADS, ModeOutcome, Store, Workload, run_modes
-from lmdbio.simulate.workload import RecordOffsets
 
 PAGE = 4096
 #: A value that takes up a page with its header.
@@ -137,12 +136,6 @@ def test_more_requests_than_can_be_simulated_are_refused() -> None:
     assert found.seconds is None and "more than can be simulated" in (found.reason or "")
 
 
-def test_progress_is_told_to_its_end() -> None:
-    told: list[tuple[int, int, str]] = []
-    list(run_modes(JOB, ["dio"], STORE, lambda *found: told.append(found)))
-    assert told[-1] == (16, 16, "LMM-DIO") and [one[0] for one in told] == list(range(1, 17))
-
-
 def test_weak_scaling_keeps_the_records() -> None:
     cifar = WORKLOADS["cifar10-large"]
     for ranks in (36, 1_152, 9_216):
@@ -186,12 +179,12 @@ def test_any_job_ends_has_its_bytes_and_is_not_faster_than_its_store(
     job: Workload, name: str
 ) -> None:
     store = replace(STORES["model"], buffer_bytes=MIB)
-    found, offsets = outcome(job, name, store), RecordOffsets(job)
+    found = outcome(job, name, store)
     if found.seconds is None:
         assert found.reason
         return
     places = np.arange(job.records)
-    used = int((offsets.at(places + 1) - offsets.at(places)).sum())
+    used = int((job.offsets(places + 1) - job.offsets(places)).sum())
     # A record that comes twice in a block is read once.
     assert found.bytes >= used or job.batch * found.block_iterations > job.count
     rate = min(store.servers * store.server_rate, job.nodes * store.link_rate)
@@ -201,13 +194,13 @@ def test_any_job_ends_has_its_bytes_and_is_not_faster_than_its_store(
 
 @given(job=jobs())
 def test_records_lie_one_after_the_other(job: Workload) -> None:
-    offsets = RecordOffsets(job)
-    extents = offsets.extents(np.arange(job.count, dtype=np.uint64))
+    extents = job.extents(np.arange(job.count, dtype=np.uint64))
     assert extents["offset"][0] == 0
     assert (extents["offset"][1:] == (extents["offset"] + extents["length"])[:-1]).all()
-    assert offsets.total == int(extents["length"].sum())
-    assert offsets.at(job.count + 3) == offsets.total + offsets.at(3 % job.count) + (
-        3 // job.count * offsets.total
+    total = job.total_bytes
+    assert total == int(extents["length"].sum())
+    assert job.offsets(job.count + 3) == total + job.offsets(3 % job.count) + (
+        3 // job.count * total
     )
 
 
@@ -355,15 +348,15 @@ def test_so_many_turns_at_a_time_and_no_more(tokens: int, early: bool) -> None:
 )
 def test_values_take_up_what_lmdb_gives_them(length: int, stored: int) -> None:
     lengths = np.full(7, length, np.int64)
-    assert RecordOffsets(replace(JOB, count=7, lengths=lengths)).total == 7 * stored
+    assert replace(JOB, count=7, lengths=lengths).total_bytes == 7 * stored
     if length:
-        assert RecordOffsets(replace(JOB, count=7, record_bytes=length)).total == 7 * stored
+        assert replace(JOB, count=7, record_bytes=length).total_bytes == 7 * stored
 
 
 def test_a_scan_of_both_kinds_reads_leaf_pages_and_small_values_once() -> None:
     lengths = np.array([100] * 600 + [400_000] * 400, np.int64)
     job = Workload(1_000, 1, 100, 4, 4, 10, lengths=lengths)
-    found, whole = outcome(job, "dio"), RecordOffsets(job).total
+    found, whole = outcome(job, "dio"), job.total_bytes
     assert whole < found.bytes < 1.01 * whole
 
 

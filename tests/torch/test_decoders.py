@@ -21,7 +21,7 @@ import torch
 
 import lmdbio
 from lmdbio.errors import MissingExtraError
-from lmdbio.records.field import Field
+from lmdbio.records.routes import Field
 from lmdbio.torch import (
     Array,
     Datum,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,7 +228,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, asked_anew: None) -> Any:
 
     fake = SimpleNamespace(**{**vars(real), "decode_jpeg": decode})
     monkeypatch.setattr(images, "_io", lambda: fake)
-    monkeypatch.setattr(images, "_streams", images._Streams())
+    monkeypatch.setattr(images, "_streams", threading.local())
     monkeypatch.setattr(images, "_moved", lambda made, device: made)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "Stream", stream)

@@ -641,7 +641,7 @@ def test_batches_are_pinned_where_there_is_a_gpu(
         assert flat(Loader(folder, 50, transform=number, pin_memory=True)) == order(None)
     # Page-locked memory itself cannot be had here.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("lmdbio.torch.collate.pin_memory", lambda batch: batch + 1000)
+    monkeypatch.setattr("lmdbio.torch.whole.pin_memory", lambda batch: batch + 1000)
     loader = Loader(folder, 50, transform=number, pin_memory=True)
     assert flat(loader) == [one + 1000 for one in order(None)]
 

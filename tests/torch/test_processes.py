@@ -23,9 +23,11 @@ import numpy as np
 import pytest
 import torch
 
+import lmdbio
 from lmdbio.errors import Error
+from lmdbio.layouts.layout import Keys, Selection
 from lmdbio.torch import Loader, sample_info
-from lmdbio.torch.transfer import pack, unpack
+from lmdbio.torch.worker_process import pack, unpack
 from tests.support import databases
 
 COUNT = 300
@@ -102,6 +104,35 @@ def drawing(data: Any) -> tuple[Any, ...]:
     assert info is not None and info.index == number(data)
     head = torch.frombuffer(bytearray(data[:600]), dtype=torch.uint8)
     return number(data), random.random(), float(np.random.rand()), torch.rand(3), head
+
+
+class Pairs:
+    """A layout by which each sample is of two records."""
+
+    name = "pairs"
+
+    def find(self, keys: Keys) -> Selection:
+        return Selection("pairs", columns=2, order=lambda _: np.arange(COUNT).reshape(-1, 2))
+
+
+def sizes(data: Any) -> list[int]:
+    return list(map(len, data)) if isinstance(data, tuple) else [len(data), number(data)]
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+@pytest.mark.parametrize("kind", ["view", "mix", "pairs"])
+def test_samples_that_lie_in_several_places_are_sent_as_well(
+    folder: Path, kind: str, buffers: bool
+) -> None:
+    with lmdbio.Records(folder, layout=Pairs() if kind == "pairs" else None) as records:
+        view = records.subset(np.arange(0, len(records), 3))
+        source = {"view": view, "mix": lmdbio.Mix([view, records]), "pairs": records}[kind]
+        words = {**HOW, "shuffle": kind != "mix", "transform": sizes, "buffers": buffers}
+        with Loader(source, 8, threads=0, processes=0, collate_fn=list, **words) as loop:
+            wanted = list(loop)
+        with Loader(source, 8, threads=0, processes=2, collate_fn=list, **words) as loader:
+            assert list(loader) == wanted
+            assert "process" in loader.workers.text and "TypeError" not in loader.workers.text
 
 
 def with_key(key: bytes, data: Any) -> tuple[str, int]:
@@ -422,7 +453,7 @@ def test_a_function_that_begins_no_process_is_refused(folder: Path, words: Any) 
 
 def test_where_no_worker_can_begin_nobody_else_makes_the_batches(folder: Path) -> None:
     with by_processes(folder, 4, transform=number, worker_init_fn=failing) as loader:
-        loader._batches_of._pool.refuse("there is no memory")  # type: ignore[union-attr]
+        loader._source._pool.refuse("there is no memory")  # type: ignore[union-attr]
         with pytest.raises(Error, match="needs worker processes: there is no memory"):
             list(loader)
 

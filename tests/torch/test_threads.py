@@ -18,7 +18,13 @@ import pytest
 from lmdbio.errors import Error
 from lmdbio.torch import prefetch as prefetching, threads as running, workers as choosing
 from lmdbio.torch.prefetch import Ended, Prefetcher
-from lmdbio.torch.threads import WAITED_SECONDS, WorkerThreads
+from lmdbio.torch.threads import (
+    SWITCH_SECONDS,
+    SWITCH_SECONDS_SHORT,
+    WAITED_SECONDS,
+    Task,
+    WorkerThreads,
+)
 from lmdbio.torch.workers import INLINE_SECONDS, LOOP, Workers
 
 MANY = 300
@@ -58,6 +64,13 @@ def threads(clock: Clock):
 def who(number: int) -> tuple[int, bool]:
     """The number, and whether the caller's thread ran this."""
     return number, threading.current_thread() is threading.main_thread()
+
+
+def begun(threads: WorkerThreads, job: Callable[[], Any]) -> Task:
+    """A task that a thread runs."""
+    task = Task(job)
+    threads.begin(task)
+    return task
 
 
 def ahead_of(
@@ -178,7 +191,7 @@ def test_after_cancel_nothing_runs(threads: WorkerThreads) -> None:
 
 def test_what_closing_calls_off_was_not_handed_out() -> None:
     threads, goes_on = WorkerThreads(1), threading.Event()
-    threads.submit(goes_on.wait)  # the only thread has no time for the others
+    begun(threads, goes_on.wait)  # the only thread has no time for the others
     ahead = ahead_of(threads, inline=False)
 
     def close() -> None:
@@ -262,14 +275,50 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
     for_ever = threading.Event()
     for _ in range(5):
         threads, together = WorkerThreads(3), threading.Barrier(3)
-        for task in [threads.submit(together.wait) for _ in range(3)]:
-            task.wait()  # each thread has had one
+        for task in [begun(threads, together.wait) for _ in range(3)]:
+            task.result()  # each thread has had one
         threads.resize(1)
-        hanging, begun = threads.submit(for_ever.wait), time.monotonic()
+        hanging, at_first = begun(threads, for_ever.wait), time.monotonic()
         while not any(threads._crew._running.values()):  # type: ignore[union-attr]
             time.sleep(0.001)
         threads.close()
         with pytest.raises(Error, match="closed"):
             hanging.result()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - at_first < 5
     for_ever.set()
+    for thread in threading.enumerate():  # which would end in the next test
+        if thread.name == "lmdbio-loader":
+            thread.join()
+
+
+@pytest.fixture
+def own_switches(monkeypatch: pytest.MonkeyPatch):
+    """Threads that other tests have left behind do not count."""
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(running, "_short_switches", {})
+    sys.setswitchinterval(SWITCH_SECONDS)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("own_switches")
+def test_threads_hand_on_pythons_lock_sooner_while_there_are_some() -> None:
+    first, second = WorkerThreads(2), WorkerThreads(1)
+    for threads in (first, second):
+        begun(threads, lambda: None).result()
+    assert sys.getswitchinterval() == SWITCH_SECONDS_SHORT
+    first.close()
+    assert sys.getswitchinterval() == SWITCH_SECONDS_SHORT
+    second.close()
+    assert sys.getswitchinterval() == SWITCH_SECONDS
+
+
+@pytest.mark.usefixtures("own_switches")
+def test_a_switch_interval_of_the_program_stays() -> None:
+    sys.setswitchinterval(2e-3)
+    threads = WorkerThreads(1)
+    begun(threads, lambda: None).result()
+    assert sys.getswitchinterval() == 2e-3
+    sys.setswitchinterval(4e-3)
+    threads.close()
+    assert sys.getswitchinterval() == 4e-3

@@ -12,7 +12,7 @@ import pytest
 
 from lmdbio.machine import calibration
 from lmdbio.machine.measured import tier_rate
-from lmdbio.tuning.memory import CHUNK_BYTES, measure_memory
+from lmdbio.tuning.tune import CHUNK_BYTES, measure_memory
 
 
 @pytest.mark.alone

@@ -18,12 +18,12 @@ from lmdbio.cli.choices import turn_choices
 from lmdbio.errors import IncompatibleError
 from lmdbio.machine import calibration
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.tokens import choose_tokens
+from lmdbio.machine.measured import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.tokens import count_tokens, usual_tokens
 from lmdbio.tuning import stagger
-from lmdbio.tuning.readers import counts_of
+from lmdbio.tuning.job import counts_of
 from lmdbio.tuning.stagger import (
     ROUNDS,
     ROUNDS_MIN,

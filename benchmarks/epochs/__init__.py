@@ -1,1 +1,0 @@
-"""Whole epochs in a shuffled order that is known beforehand."""

@@ -1,1 +1,0 @@
-"""Rows from root to root, beside a main thread that is idle and one that keeps Python busy."""
