@@ -15,8 +15,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.placement.cache import Cache
 from lmdbio.placement.forecast import ROW_SOURCES, Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.prediction.rates import cache_here, is_measured
-from lmdbio.prediction.reader import Prediction, predict_job
+from lmdbio.prediction.reader import Prediction, cache_here, is_measured, predict_job
 from lmdbio.simulate import Located
 
 __all__ = ["CacheWords", "cache_facts", "tell_cache"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lmdbio.locate.open_database import OpenDatabase
     from lmdbio.placement.homes import Room
     from lmdbio.reader.arena import RecordStore
-    from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.shard_store import ShardStore
 
 __all__ = ["Caching", "Disk", "Measured", "Wish", "agree_cache"]
 
@@ -130,7 +130,7 @@ class Caching(NamedTuple):
         reason: reason for the outcome.
     """
 
-    kept: HomeStore | RecordStore | None
+    kept: ShardStore | RecordStore | None
     are_kept: bool
     is_whole: bool
     held: int
@@ -184,17 +184,16 @@ class _Taken(NamedTuple):
         return self.held >= self.whole, self.held_records, self.homed
 
     @classmethod
-    def of(cls, store: HomeStore | RecordStore) -> _Taken:
+    def of(cls, store: ShardStore | RecordStore) -> _Taken:
         """Return what a root tells of its part; of records that it keeps one by one, nothing."""
-        from lmdbio.reader.home_store import HomeStore  # others begin sooner without it
+        from lmdbio.reader.shard_store import ShardStore  # others begin sooner without it
 
-        if not isinstance(store, HomeStore):
+        if not isinstance(store, ShardStore):
             return cls(0, 1, 0, 0, 0, 0, False, False)
-        homes, size = store.sources.homes, store.grain_bytes
-        whole, tiers = homes.grains.used_bytes, store.tiers
-        memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
+        homes, table = store.sources.homes, store.shard.table
+        whole, (memory, disk) = homes.grains.used_bytes, store.shard.tier_bytes
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        return cls(homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full)
+        return cls(homes.held_bytes, whole, *counts, memory, disk, table.is_split, table.is_left)
 
 
 def agree_cache(
@@ -222,7 +221,7 @@ def agree_cache(
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
-    from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
+    from lmdbio.cache import LIMITS  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
     roots, team = len(schedule.teams), schedule.team_of(job.rank)
@@ -241,7 +240,7 @@ def agree_cache(
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[HomeStore | RecordStore] = []  # on this rank: one, or none
+    kept: list[ShardStore | RecordStore] = []  # on this rank: one, or none
 
     def take() -> _Taken | None:
         if source is None:
@@ -254,14 +253,14 @@ def agree_cache(
     text = _told(taken) if wish.rule.keep is None else _told_records(wish, roots)
     reason = _reason(text, silence, _hint(wish, schedule, taken[0], offers))
     library = None if silence else library
-    buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
+    buffer_bytes = LIMITS.buffer_bytes if any(one.is_split for one in taken) else 0
     are_sent = not silence and roots > 1
     return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
     wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
-) -> HomeStore | RecordStore:
+) -> ShardStore | RecordStore:
     """Take what this root needs for what it keeps; memory is had page by page, when it is used.
 
     Raises:
@@ -269,7 +268,7 @@ def _store(
     """
     from lmdbio.placement.sources import HomeSources
     from lmdbio.reader.arena import RecordStore
-    from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.shard_store import ShardStore
 
     room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
     assert not isinstance(index, CursorWalk)  # refused with the arguments
@@ -279,7 +278,7 @@ def _store(
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
     homes = wish.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
     sources = HomeSources(schedule, homes)
-    return HomeStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
+    return ShardStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
 
 
 def _reason(text: str, silence: str, hint: str) -> Reason:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from data import FIXED, fixed_value
@@ -22,8 +23,17 @@ from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.placement import homes
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, filling, holdings, joint_supply, phases, root_thread, roots
+from lmdbio.reader import (
+    block_size,
+    holdings,
+    joint_supply,
+    phases,
+    root_thread,
+    roots,
+    shard_store,
+)
 from lmdbio.reader.reader import Reader
+from tests.support.in_memory import memory_engine
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
@@ -185,10 +195,8 @@ def long_blocks() -> None:
     content = (Path(PATH) / "data.mdb").read_bytes()
 
     def slow(_pages: object, _choice: object) -> _core.Engine:
-        engine = _core.Engine.memory(content)
-        engine.script(delay_us=SLOW_US)
-        engine.kind = "pread"  # what a mode can be told to read with
-        return engine
+        # It passes as what a mode can be told to read with.
+        return memory_engine(content, delay_us=SLOW_US, kind="pread")[0]
 
     told: list[str] = []
     listening = logging.Handler()
@@ -218,14 +226,13 @@ def slow_home() -> None:
     content = (Path(PATH) / "data.mdb").read_bytes()
 
     def slow(_pages: object, _choice: object) -> _core.Engine:
-        engine = _core.Engine.memory(content, depth=1)
-        engine.script(delay_us=int(1e6 * PATIENCE / 4) if RANK == 1 else 0)
-        engine.kind = "pread"  # what a mode can be told to read with
-        return engine
+        delay_us = int(1e6 * PATIENCE / 4) if RANK == 1 else 0
+        return memory_engine(content, 1, delay_us=delay_us, kind="pread")[0]
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
     homes.GRAIN_BYTES_MIN = SLOW_GRAIN_BYTES
-    at_once, filling.LOAD_BYTES, holdings.SIGN_SECONDS = filling.LOAD_BYTES, 1, PATIENCE / 20
+    limits, holdings.SIGN_SECONDS = shard_store.LIMITS, PATIENCE / 20
+    shard_store.LIMITS = replace(limits, load_bytes=1)
     begun = time.monotonic()
     with Reader(
         PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
@@ -244,7 +251,7 @@ def slow_home() -> None:
         assert [bytes(one) for batch in other for one in batch] == [fixed_value(0)] * (
             RANK == SIZE - 1
         )
-    roots.open_engine, filling.LOAD_BYTES = kept, at_once
+    roots.open_engine, shard_store.LIMITS = kept, limits
     assert not stats.late_records and not stats.gone_records, stats
 
 
