@@ -1,6 +1,6 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
-Uses ``records``, ``reader``, ``placement``, ``planning``, ``provenance``, ``machine``,
+Uses ``records``, ``reader``, ``cache``, ``placement``, ``planning``, ``provenance``, ``machine``,
 ``observe``, ``inside``, ``batch`` and ``_core``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
