@@ -72,6 +72,8 @@ class WaitingLoads:
         while any(wanted := self._want(grains)):
             loads = [*wanted.old, *wanted.new]
             for number, load in enumerate(loads):
+                if self._is_away and not load.to_memory:
+                    continue  # it stays in its list until the tier answers
                 for one in loads[number : number + self._limits.loads]:
                     if ahead or not one.to_memory:
                         self._try_to_begin(one)
