@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.load import Load
-from lmdbio.cache.loads import GrainLoads, Wanted
+from lmdbio.cache.loads import GrainLoads, Load, Wanted
 from lmdbio.cache.table import LOST
 from lmdbio.cache.tier import TierReads
 from lmdbio.errors import Error
