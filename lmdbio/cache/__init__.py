@@ -1,7 +1,7 @@
 """cache: parts of data sets, in memory and on a local disk, in files that outlive the job.
 
-Uses ``errors``, ``_core``, ``remote``, ``planning``, ``observe``, ``machine``, ``locate``,
-``reading`` and ``system``.
+Uses ``errors``, ``_core``, ``remote``, ``placement``, ``planning``, ``observe``, ``machine``,
+``locate``, ``reading`` and ``system``.
 
     tier        what a tier has to do, and the limits of a cache
     memory      grains in memory, which are lent from where they lie

@@ -24,7 +24,7 @@ from lmdbio.cache.table import PRESENT, GrainTable
 from lmdbio.cache.tier import LIMITS, CacheLimits, Take, Tier, TierReads
 from lmdbio.cache.waiting import WaitingLoads
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.homes import Homes, Room
+from lmdbio.placement.homes import Homes, Room
 from lmdbio.reading.guarded import GuardedSource
 
 __all__ = ["ApartRows", "CacheShard"]

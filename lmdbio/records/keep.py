@@ -10,7 +10,7 @@ from lmdbio import _core
 from lmdbio.cache import LIMITS, CacheFile, CacheLimits, CacheShard, on_disk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
-from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.placement.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.records import Records
 from lmdbio.system.log import WARNING, tell
