@@ -9,15 +9,13 @@ larger jobs alone have; one that is alone on its machine takes any.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
 from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
+from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.remote import shown
-from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import WARNING, tell
 
 __all__ = ["claim", "room_on_disk", "state_of"]
@@ -30,25 +28,7 @@ JOBS_MAX = 1000
 SUM_PART = 512
 
 
-class Opened(Protocol):
-    """An open data set (``locate.open_database.OpenDatabase``)."""
-
-    @property
-    def locations(self) -> Sequence[str]:
-        """By what the data file, or several, are opened again."""
-
-    @property
-    def identity(self) -> FileIdentity:
-        """The identity of the file."""
-
-    def metas(self) -> bytes:
-        """Return both meta pages."""
-
-    def is_newest(self) -> bool:
-        """Return whether nothing was committed to it since it was opened."""
-
-
-def state_of(opened: Opened) -> SourceState:
+def state_of(opened: OpenDatabase) -> SourceState:
     """Return the state of an open data set.
 
     Raises:

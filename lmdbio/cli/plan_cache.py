@@ -16,8 +16,7 @@ from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.supply import ROW_SOURCES
-from lmdbio.prediction.rates import cache_here, is_measured
-from lmdbio.prediction.reader import Prediction, predict_job
+from lmdbio.prediction.reader import Prediction, cache_here, is_measured, predict_job
 from lmdbio.simulate import Located
 
 __all__ = ["CacheWords", "cache_facts", "tell_cache"]

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from lmdbio import simulate as model
 from lmdbio.cli.plan import open_source
 from lmdbio.planning.cache import Cache
-from lmdbio.prediction.rates import with_file_system, with_network, with_tiers
-from lmdbio.prediction.reader import locate
+from lmdbio.prediction.reader import locate, measured_here, with_tiers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,11 +54,10 @@ def scenario_of(
         is_given = isinstance(chosen.data, model.Located)
         without = ("samples", "size", "deviation") if is_given else ()
         chosen = read_values(path, partial(changed_by, chosen), without)
-    if chosen.environment.file_system != measured.file_system:
-        told = told[1:]
-    if chosen.environment.network != measured.network:
-        told = told[:-1]
     environment = chosen.environment
+    for name in ("file_system", "network"):
+        if getattr(environment, name) != getattr(measured, name):
+            told = [line for line in told if not line.startswith(name.replace("_", " "))]
     if nodes is not None:
         environment = replace(environment, nodes=nodes)
     if ranks is not None and ranks < environment.nodes:
@@ -124,6 +122,5 @@ def with_data(
     environment = replace(scenario.environment, nodes=nodes or scenario.environment.nodes)
     with open_source(path, None, None) as source:
         data = locate(source)
-        environment, words = with_file_system(environment, source.pages, path)
-    environment, network = with_network(environment)
-    return replace(scenario, data=data, environment=environment), [words, network]
+        environment, told = measured_here(environment, source.pages, path)
+    return replace(scenario, data=data, environment=environment), told

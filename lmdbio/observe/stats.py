@@ -247,7 +247,7 @@ class StageCounter:
         #: By the field of ``Stats``; seconds as nanoseconds.
         self._counts = dict.fromkeys((*_FIELDS, *_TOLD), 0)
         self._singles = self._single_bytes = self._single_ns = 0
-        self.by_epoch: dict[tuple[int, Source], tuple[int, int]] = {}
+        self._by_epoch: dict[int, dict[str, tuple[int, int]]] = {}
 
     def _engines(self) -> Stats:
         owner = self._owner()
@@ -356,17 +356,15 @@ class StageCounter:
             self._counts[f"{source}_records"] += records
             if source != "peer":  # of which the exchange counts what came
                 self._counts[f"{source}_bytes"] += size
-            before = self.by_epoch.get((epoch, source), (0, 0))
-            self.by_epoch[epoch, source] = before[0] + records, before[1] + size
+            of_epoch = self._by_epoch.setdefault(epoch, {})
+            before = of_epoch.get(source, (0, 0))
+            of_epoch[source] = before[0] + records, before[1] + size
 
     def sources(self) -> dict[int, dict[str, tuple[int, int]]]:
         """Return rows, and the bytes that they take, by epoch and source."""
         with self._lock:
-            counted = sorted(self.by_epoch.items())
-        told: dict[int, dict[str, tuple[int, int]]] = {}
-        for (epoch, source), counts in counted:
-            told.setdefault(epoch, {})[source] = counts
-        return told
+            counted = sorted(self._by_epoch.items())
+            return {epoch: dict(sorted(sources.items())) for epoch, sources in counted}
 
     def stats(self) -> Stats:
         """Return the counts of this process."""

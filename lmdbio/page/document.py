@@ -59,7 +59,7 @@ table { border-collapse: collapse; font-size: .86rem; width: 100%; white-space: 
 th { text-align: right; font-weight: 600; color: var(--quiet); vertical-align: bottom; }
 th, td { padding: .32rem .6rem; border-bottom: 1px solid var(--rule); text-align: right;
   font-variant-numeric: tabular-nums; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; min-width: 11rem; }
 th.left, td.left { text-align: left; white-space: normal; }
 td[style]:first-child::before { content: ""; display: inline-block; width: .6rem; height: .6rem;
   border-radius: 50%; background: var(--shade); margin-right: .5rem; }

@@ -68,7 +68,8 @@ class Policy:
     Attributes:
         name: name by which it is asked for.
         placement: "none", "home", "first" or "frequency" (``placement``).
-        tiers: "memory", "disk", "all" or "none"; "either": as the semantics say.
+        tiers: "memory", "disk", "all" or "none"; "either": the disk by the thesis' model, memory
+            in a Reader.
         preloads: whether tiers are filled before the first iteration.
         keeps_staged: whether the first node that reads a record gives it to those that are to hold
             it; until the first epoch ends all nodes are clients of the file system.

@@ -1,6 +1,5 @@
 """prediction: how long a Reader's job will take here, by the rates that ``lmdbio tune`` measured.
 
-    rates    of a data set's storage, the network, memory and a disk -> an Environment
     reader   a data set and a Reader's words -> seconds, waiting and sources of each epoch
 
     >>> from lmdbio.prediction import predict

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
+from lmdbio.cache import Region, StagingRing
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.planning.keepers import room_of
 from lmdbio.planning.kept_sources import KeptSources
@@ -32,7 +33,6 @@ from lmdbio.reader.fetching import Fetch
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.stage import Region, Stage
 
 __all__ = ["Arena"]
 
@@ -125,7 +125,7 @@ class Arena(KeptHoldings[Span]):
         self._buffer_bytes = min(max(part, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
         mean = max(1, self._size // max(1, len(self._records)))
         self._at_once = min(max(1, self._buffer_bytes // mean), PART)  # records of a buffer, about
-        self._ring = Stage(FETCHES * self._buffer_bytes)
+        self._ring = StagingRing(FETCHES * self._buffer_bytes)
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
         self._waits = waits

@@ -25,8 +25,8 @@ from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
     from lmdbio.planning.homes import Homes, Room
-    from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
+    from lmdbio.reader.shard_store import ShardStore
 
 __all__ = ["Caching", "Measured", "Wish", "agree_cache", "refuse_memory"]
 
@@ -82,7 +82,7 @@ class Caching(NamedTuple):
         reason: reason for the outcome.
     """
 
-    kept: HomeStore | RecordStore | None
+    kept: ShardStore | RecordStore | None
     are_kept: bool
     is_whole: bool
     held: int
@@ -136,13 +136,12 @@ class _Taken(NamedTuple):
         return self.held >= self.whole, self.held_records, self.homed
 
     @classmethod
-    def of(cls, store: HomeStore) -> _Taken:
+    def of(cls, store: ShardStore) -> _Taken:
         """Return what a root tells of its part."""
-        homes, size = store.sources.homes, store.grain_bytes
-        whole, tiers = homes.grains.used_bytes, store.tiers
-        memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
+        homes, table = store.sources.homes, store.shard.table
+        whole, (memory, disk) = homes.grains.used_bytes, store.shard.tier_bytes
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        return cls(homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full)
+        return cls(homes.held_bytes, whole, *counts, memory, disk, table.is_split, table.is_left)
 
 
 def agree_cache(
@@ -169,7 +168,7 @@ def agree_cache(
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
-    from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
+    from lmdbio.cache import LIMITS  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
     roots, team = len(schedule.teams), schedule.team_of(job.rank)
@@ -186,7 +185,7 @@ def agree_cache(
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[HomeStore] = []  # on this rank: one, or none
+    kept: list[ShardStore] = []  # on this rank: one, or none
 
     def take() -> _Taken | None:
         if source is None:
@@ -198,25 +197,25 @@ def agree_cache(
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
     reason = _reason(taken, silence, _hint(wish, schedule, taken[0], offers))
     library = None if silence else library
-    buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
+    buffer_bytes = LIMITS.buffer_bytes if any(one.is_split for one in taken) else 0
     are_sent = not silence and roots > 1
     return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
     wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
-) -> HomeStore:
+) -> ShardStore:
     """Take what this root needs for its home.
 
     Raises:
         MemoryError, OSError: it cannot be had.
     """
     from lmdbio.planning.homes import HomeSources
-    from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.shard_store import ShardStore
 
     sources = HomeSources(schedule, _homes(source, schedule.count, offers))
     room, file = offers[team].room, source.cache_file
-    return HomeStore.of(sources, team, room, file, waits=wish.is_warm)
+    return ShardStore.of(sources, team, room, file, waits=wish.is_warm)
 
 
 def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:

@@ -1,6 +1,6 @@
 """Fetching: records on their way from the file to places in memory, guarded before they are there.
 
-extents -> plan -> large requests, in the order of the file -> a region of a ring (``Stage``)
+extents -> plan -> large requests, in the order of the file -> a region of a ring (``StagingRing``)
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.cache import Region
 from lmdbio.planning.reads import PlanOptions, plan_reads
-from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.stage import Region
+from lmdbio.reading.guarded import GuardedReads
 
 __all__ = ["Fetch"]
 

@@ -7,10 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
-from lmdbio.errors import Error
-
-__all__ = ["Arrival", "Awaited", "Flight", "Settled"]
+__all__ = ["Arrival", "Awaited", "Flight"]
 
 
 class Awaited(Protocol):
@@ -18,25 +15,6 @@ class Awaited(Protocol):
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether it has, after ``timeout_ms`` at most."""
-
-
-class Settled(NamedTuple):
-    """Reads from a disk as something to wait for: they have arrived, or have failed.
-
-    A failure concerns nobody that waits: the data file has the rows.
-
-    Attributes:
-        ticket: ticket of the reads.
-    """
-
-    ticket: _core.Ticket
-
-    def poll(self, timeout_ms: int = 0) -> bool:
-        """Return whether they have ended, after ``timeout_ms`` at most."""
-        try:
-            return self.ticket.poll(timeout_ms)
-        except (OSError, Error):
-            return True
 
 
 class Arrival(Protocol):

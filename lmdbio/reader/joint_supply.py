@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from lmdbio.planning.homes import HomeSources
     from lmdbio.planning.kept_sources import KeptSources
     from lmdbio.planning.mixed_sources import MixedSources
-    from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
+    from lmdbio.reader.shard_store import ShardStore
 
 __all__ = ["JointSupply", "supply_jointly"]
 
@@ -365,7 +365,7 @@ def _is_guarded() -> None:
 def _open_home(
     source: RootSource,
     schedule: Schedule,
-    store: HomeStore,
+    store: ShardStore,
     options: PlanOptions,
     buffers: WindowBuffers,
     stage_bytes_max: int,
@@ -381,15 +381,15 @@ def _open_home(
 
         mixed, size = MixedSources(home), options.request_bytes_max
         return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
-    from lmdbio.reader.home import Home
+    from lmdbio.reader.shard_holdings import ShardHoldings
 
-    return home, Home(source, store, options, stage_bytes_max, exchange, counter)
+    return home, ShardHoldings(source, store, options, stage_bytes_max, exchange, counter)
 
 
 def supply_jointly(
     source: RootSource,
     schedule: Schedule,
-    held: HomeStore | RecordStore | Epochs,
+    held: ShardStore | RecordStore | Epochs,
     team: int,
     window: share.NodeWindow,
     request_bytes_max: int,
@@ -415,10 +415,10 @@ def supply_jointly(
             source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
         )
     else:
-        from lmdbio.reader.home_store import HomeStore  # others begin sooner without it
+        from lmdbio.reader.shard_store import ShardStore  # others begin sooner without it
 
         options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        if isinstance(held, HomeStore):
+        if isinstance(held, ShardStore):
             sources, holdings = _open_home(
                 source, schedule, held, options, buffers, stage_bytes_max, exchange, counter
             )

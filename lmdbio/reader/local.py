@@ -38,11 +38,11 @@ def assign(
         text = f'{caching.reason.text}; assignment "local" is "strided" here'
         return schedule, Reason(caching.reason.origin, text)
     from lmdbio.planning.dealt import home_holder  # others begin sooner without these
-    from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.shard_store import ShardStore
 
     roots = {team[0] for team in schedule.teams}
     kept = caching.kept
-    own = kept.sources.homes.records if isinstance(kept, HomeStore) else None
+    own = kept.sources.homes.records if isinstance(kept, ShardStore) else None
     sent = job.share_array(own, [rank not in roots for rank in range(job.size)])
     holder = home_holder(sent if own is None else own)
     return replace(schedule, assignment=LOCAL, holder=holder), caching.reason

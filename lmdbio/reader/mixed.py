@@ -1,7 +1,7 @@
 """Mixed: a root keeps its home, and the records that have none stream through windows beside it.
 
     round -> its slice of the window      read, as ``Windows`` says
-          -> records of its home          in memory: grains are read once a job (``Filling``)
+          -> records of its home          in memory: grains are read once a job (``CacheShard``)
           -> all of them are there: handed on
 
 Source: DeepIO (Zhu et al.), sections III-B and III-C.
@@ -19,10 +19,9 @@ from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.mixed_sources import MixedSources
 from lmdbio.planning.sources import RoundUses
 from lmdbio.reader.block_size import WindowBuffers
-from lmdbio.reader.filling import Filling
 from lmdbio.reader.flight import Awaited
-from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.shard_store import ShardStore
 from lmdbio.reader.windows import Window, Windows
 
 __all__ = ["MixedWindows"]
@@ -59,7 +58,7 @@ class MixedWindows(Windows):
     def __init__(
         self,
         source: RootSource,
-        store: HomeStore,
+        store: ShardStore,
         sources: MixedSources,
         request_bytes_max: int,
         buffers: WindowBuffers,
@@ -71,11 +70,9 @@ class MixedWindows(Windows):
             source, schedule, sources, store.root, request_bytes_max, buffers, exchange, counter
         )
         self._mixed, self._waits = sources, store.waits
-        self._home, self._home_bytes = store.memory, store.memory.size
-        self._grains = store.sources.homes.grains
-        self._kept = store.sources.homes.kept(store.root)
-        self._filling = Filling(source, store, None, request_bytes_max, counter)
-        self._states = self._filling.states
+        self._shard = store.shard.open(source, request_bytes_max, counter)
+        self._table, self._polling = self._shard.table, self._shard.polling
+        self._home: _core.Memory | None = self._shard.memory
         self._told_at = 0  # step, when other roots were told
         self._is_closed = False
 
@@ -85,22 +82,22 @@ class MixedWindows(Windows):
         first = next((one for one in self._loaded if not one.has_arrived), None)
         if isinstance(first, MixedWindow) and not first.is_read:
             return first.reads.awaited
-        return self._filling.awaited
+        return self._polling.awaited
 
     @property
     def counts(self) -> Stats:
         """The memory for what is kept."""
-        return Stats(cache_bytes=0 if self._is_closed else self._home_bytes)
+        return self._shard.counts
 
     @property
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
-        return self._waits and not self._is_closed and not self._states.is_full
+        return self._waits and not self._is_closed and not self._table.is_full
 
     @property
     def warmth(self) -> tuple[int, int]:
         """Bytes of grains that are there, and of all of them."""
-        return self._states.warmth
+        return self._table.warmth
 
     def tend(self) -> None:
         """Hand on windows that are there, and read more of them, and of the home.
@@ -108,25 +105,24 @@ class MixedWindows(Windows):
         Raises:
             OSError, Error: something cannot be read.
         """
-        self._filling.tend()
-        self.slowest_s = max(self.slowest_s, self._filling.slowest_s)
-        if self._filling.steps != self._told_at:
-            self._told_at = self._filling.steps
+        self._polling.tend()
+        self.slowest_s = max(self.slowest_s, self._polling.slowest_s)
+        if self._polling.steps != self._told_at:
+            self._told_at = self._polling.steps
             self._tell_reading()
         super().tend()
         if not self._is_closed:
-            self._filling.sweep()
+            self._polling.sweep()
 
     def close(self) -> None:
         """Give up what is under way, and all windows."""
         self._is_closed = True
-        self._filling.close()
+        self._shard.close()
         super().close()
 
     def free(self) -> None:
         """Free the memory of all grains."""
-        self._home = _core.Memory(1)
-        del self._filling
+        self._home = None
 
     # --- reading
 
@@ -137,17 +133,14 @@ class MixedWindows(Windows):
         streams = self._mixed.passing(uses.records)
         held = extents[~streams]
         absent = np.empty(0, np.int64)
-        if not self._states.is_full:
-            own = slice(self._kept.start, self._kept.stop)
-            absent = self._filling.missing(self._grains.under(held)[own])
+        if not self._table.is_full:
+            absent = self._polling.want(self._table.under(held))
         slices, address, reads = self._begin_reads(extents[streams])
         places = np.empty(len(extents), np.uint64)
         places[streams] = slices
         # Modulo 2**64, as C adds the address of the buffer.
-        home = np.uint64((self._home.address - address) % 2**64)
-        places[~streams] = home + _core.place_extents(
-            held, self._grains.bits, self._grains.numbers, self._kept.start
-        )
+        home = np.uint64((self._shard.memory.address - address) % 2**64)
+        places[~streams] = home + self._table.places(held)
         return MixedWindow(
             number=number,
             uses=uses,
@@ -162,5 +155,5 @@ class MixedWindows(Windows):
         """Return whether a window has arrived, and the grains that it waits for."""
         assert isinstance(window, MixedWindow)
         window.is_read = window.is_read or super()._has_come(window)
-        window.absent = self._filling.still_missing(window.absent)
+        window.absent = self._polling.still_missing(window.absent)
         return window.is_read and not len(window.absent)

@@ -29,9 +29,9 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import RoundUses, Sources
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Awaited
-from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
+from lmdbio.reading.guarded import GuardedReads
 
 __all__ = ["Window", "Windows"]
 

@@ -43,7 +43,7 @@ class Blocks:
     """A way of reading records in order.
 
     Attributes:
-        source: says where they lie.
+        index: says where they lie.
         engine: engine for reads through the page cache, or as it was asked for.
         direct_path: engine past the page cache, while that is as good.
         pool: memory of blocks.
@@ -53,7 +53,7 @@ class Blocks:
             its records do not lie in their order.
     """
 
-    source: RecordIndex
+    index: RecordIndex
     engine: _core.Engine
     direct_path: DirectPath
     pool: _core.MemoryPool
@@ -84,10 +84,10 @@ class Blocks:
         """Return what brings the file to the page cache ahead of its readers."""
         piece = PIECE_BYTES
         if is_on_disk(self.engine):
-            has_room = self.source.used_bytes <= self.sweep_bytes_max
+            has_room = self.index.used_bytes <= self.sweep_bytes_max
             piece = 0 if has_room else DISK_PIECE_BYTES
         return _core.Prefetch(
-            self.engine, self.source.used_bytes, piece=piece, sweep_bytes_max=self.sweep_bytes_max
+            self.engine, self.index.used_bytes, piece=piece, sweep_bytes_max=self.sweep_bytes_max
         )
 
     def _begin(self, extents: _core.Extents, prefetch: _core.Prefetch) -> Block | _Direct:
@@ -132,7 +132,7 @@ class Blocks:
         at, step, target = 0, 64, BLOCK_BYTES // 16
         while at < len(indices):
             begun = monotonic_ns()
-            extents = self.source.extents(indices[at : at + step])
+            extents = self.index.extents(indices[at : at + step])
             ends = np.cumsum(extents["length"], dtype=np.uint64)
             taken = np.cumsum(spread(extents, self.options.gap_bytes_max))
             take = min(
@@ -188,7 +188,7 @@ class Block:
         self._counter.span("wait", begun)
         if self._past:
             self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
-        self._blocks.source.guard()
+        self._blocks.index.guard()
 
     def values(self) -> Iterator[bytes]:
         """Return the values, each made as it is asked for."""
@@ -237,7 +237,7 @@ class _Direct:
         self._prefetch.wait(self._awaited)
 
     def values(self) -> Iterator[bytes]:
-        return self._blocks.source.values(self._blocks.engine, self._extents)
+        return self._blocks.index.values(self._blocks.engine, self._extents)
 
     def close(self) -> None:
         pass
@@ -310,7 +310,7 @@ class InOrder:
             self._unasked -= 1
             return False
         size = max(CACHED_BATCHES * (last - first), CACHED_BYTES_MIN)
-        size = min(size, CACHED_BYTES_MAX, self._blocks.source.used_bytes - first)
+        size = min(size, CACHED_BYTES_MAX, self._blocks.index.used_bytes - first)
         if size <= 0 or (self._blocks.engine.cached_bytes_in(first, size) or 0) < size:
             self._unasked = CACHED_BATCHES
             return False
@@ -365,7 +365,7 @@ class Slices:
         try:
             found = stream.take(stop - start)
             with self._guard:
-                if self._stream is None and self._end == stop < self._blocks.source.count:
+                if self._stream is None and self._end == stop < self._blocks.index.count:
                     self._stream, stream = stream, None
         finally:
             if stream is not None:
@@ -387,7 +387,7 @@ class _Stream:
     def __init__(self, blocks: Blocks, start: int) -> None:
         _core.keep_heap()
         self._at, self._pid = start, os.getpid()
-        self._parts = blocks.read(np.arange(start, blocks.source.count, dtype=np.uint64))
+        self._parts = blocks.read(np.arange(start, blocks.index.count, dtype=np.uint64))
         self._values = chain.from_iterable(self._parts)
 
     def begins_at(self, start: int) -> bool:

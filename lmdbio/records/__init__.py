@@ -6,12 +6,8 @@
     mix      ``Mix``: samples of several sequences, each as its weight says
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
-    kept     batches of which this process keeps a part
+    shard_batch  batches of which this process keeps a part
     keep     begins that: the part, even with those of other processes
-    kept_grains  that part of the file, grain by grain
-    kept_slots   which of its grains are in memory and on a disk, and where records lie there
-    kept_loads   its grains on their way there
-    kept_disk    its grains on a disk
     card     the card of Records, as notebooks show it
     ahead    indices as callers give them, and batches begun ahead of their use
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lmdbio import _core
-from lmdbio.cache import CacheFile
+from lmdbio.cache import LIMITS, CacheFile, CacheLimits, CacheShard, on_disk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
 from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
-from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
 from lmdbio.system.log import WARNING, tell
 
-__all__ = ["even_homes", "is_far", "keep"]
+__all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "keep", "put"]
 
 #: Records whose extents are looked up at once.
 PART = 2**18
+#: Threads that wait for a batch have all of its reads in flight.
+PROCESS_LIMITS = replace(LIMITS, load_bytes=32 << 20)
 
 
 def even_homes(records: Records, parts: int) -> Homes:
@@ -59,7 +61,8 @@ def keep(
     room: int,
     file: CacheFile | None = None,
     disk_room: int = 0,
-) -> KeptGrains:
+    limits: CacheLimits = PROCESS_LIMITS,
+) -> CacheShard:
     """Have the batches of open records keep a part of the file, as far as there is room.
 
     The file cache keeps nothing besides.
@@ -71,21 +74,29 @@ def keep(
         room: bytes of memory.
         file: file on a disk, open and locked; owned from now on.
         disk_room: capacity on that disk, bytes.
+        limits: bounds of what is under way, and of the trust in the disk.
 
     Raises:
         MemoryError: there is none.
         OSError: the file on the disk cannot be written.
     """
-    routes = records._routes
-    routes.file_cache.close()
-    try:
-        routes.kept = KeptGrains(routes.blocks, homes, part, Room(room, disk_room), file)
-    except BaseException as error:
-        if file is None:
-            raise
-        file.close()
-        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
-        routes.kept = KeptGrains(routes.blocks, homes, part, Room(room))
-    return routes.kept
+    records._routes.file_cache.close()
+    limit = int(homes.limits.max(initial=0))
+    if file is not None:
+        try:
+            back = on_disk(file, limits=limits)
+            shard = CacheShard(homes, part, Room(room, disk_room), limit, back, limits)
+            return put(records, shard)
+        except BaseException as error:
+            file.close()
+            if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+    return put(records, CacheShard(homes, part, Room(room), limit, limits=limits))
+
+
+def put(records: Records, shard: CacheShard) -> CacheShard:
+    """Have the batches of open records come out of a shard of the file, which is filled."""
+    blocks = records._routes.blocks
+    records._routes.shard = shard.open(blocks, blocks.options.request_bytes_max, blocks.counter)
+    return shard

@@ -20,7 +20,6 @@ from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, is_several
-from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
     PendingBatch,
@@ -30,6 +29,7 @@ from lmdbio.records.pending import (
 )
 from lmdbio.records.routes import Field, Routes
 from lmdbio.records.samples import Samples, View
+from lmdbio.records.shard_batch import ShardBatch, ShardValues
 from lmdbio.remote import absolute, shown
 
 if TYPE_CHECKING:
@@ -296,12 +296,12 @@ class Records(Samples[bytes, Batch]):
             IndexError, OSError, Error: as ``read``.
         """
         routes = self._routes
-        return KeptBatch(routes, indices) if routes.kept else ReadBatch(routes, indices)
+        return ShardBatch(routes, indices) if routes.shard else ReadBatch(routes, indices)
 
     def begin_fields(self, indices: npt.ArrayLike, fields: Sequence[Field]) -> PendingBatch:
         """Begin what ``read`` does, of which fields may do (``Samples.begin_fields``)."""
         routes = self._routes
-        return self.begin(indices) if routes.kept else ReadBatch(routes, indices, fields)
+        return self.begin(indices) if routes.shard else ReadBatch(routes, indices, fields)
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingValues:
         """Begin what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.
@@ -310,8 +310,8 @@ class Records(Samples[bytes, Batch]):
             IndexError, OSError, Error: as ``values``.
         """
         routes = self._routes
-        if routes.kept:
-            return KeptValues(routes, indices)
+        if routes.shard:
+            return ShardValues(routes, indices)
         begun = monotonic_ns()
         if isinstance(indices, list):
             indices = indices.copy()

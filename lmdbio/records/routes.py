@@ -4,8 +4,8 @@
     cached     the page cache has these records: each is copied as it lies
     planned    sorted, coalesced reads, all in flight, into memory of the batch's own
     streamed   in order, by blocks, the next one being read while one is used
-    kept       this process keeps a part of the file: batches come out of that, and the rest by
-               the others (``kept``)
+    shard      this process keeps a part of the file: batches come out of that, and the rest by
+               the others (``shard_batch``)
 
 A batch takes the first of held, cached and planned that can; iteration and slices are streamed.
 Two duties go with every route, and each route has them in one place: after its reads it makes
@@ -38,7 +38,7 @@ from lmdbio.reading.file_cache import FileCache
 from lmdbio.records.ahead import as_indices
 
 if TYPE_CHECKING:
-    from lmdbio.records.kept_grains import KeptGrains
+    from lmdbio.cache import CacheShard
 
 __all__ = ["Field", "Located", "Routes"]
 
@@ -126,7 +126,7 @@ class Routes:
         direct_path: reads past the page cache, while that is no loss.
         file_cache: the whole file in memory, as far as reads were worth it.
         counter: counts.
-        kept: the part of the file that batches keep; None: there is none.
+        shard: the part of the file that batches keep; None: there is none.
 
     Args:
         choice: engine, depth and sizes for reading.
@@ -152,7 +152,7 @@ class Routes:
             self.engine.map_cached(max(0, budget - own))
             source.map_metas()
         self.pool = _core.MemoryPool()
-        self.kept: KeptGrains | None = None  # before ``counter``, which a fork asks
+        self.shard: CacheShard | None = None  # before ``counter``, which a fork asks
         self.counter = StageCounter(self.engine_counts)
         self.blocks = Blocks(
             source,
@@ -356,16 +356,16 @@ class Routes:
     def engine_counts(self) -> Stats:
         """Return what all engines counted so far; also after ``close``."""
         pages, ahead = self.source.counts(), self.file_cache.counts()
-        tier = None if self.kept is None or self.kept.disk is None else self.kept.disk.tier
+        cached = Stats() if self.shard is None else self.shard.counts
         return replace(
             Stats.of(self.engine.counts() + self.direct_path.counts()),
             page_requests=pages.requests,
             page_bytes=pages.bytes,
             ahead_requests=ahead.requests,
             ahead_bytes=ahead.bytes,
-            cache_bytes=0 if self.kept is None else self.kept.memory_bytes,
-            cache_disk_bytes=0 if tier is None else tier.kept_bytes,
-            damaged_pages=0 if tier is None else tier.damaged_pages,
+            cache_bytes=cached.cache_bytes,
+            cache_disk_bytes=cached.cache_disk_bytes,
+            damaged_pages=cached.damaged_pages,
         )
 
     def close(self) -> None:
@@ -373,8 +373,8 @@ class Routes:
         self._fetch = self.gatherer = self._holder = None
         self.slices.close()
         self.in_order.close()
-        if self.kept is not None:
-            self.kept.close()
+        if self.shard is not None:
+            self.shard.close()
         self.file_cache.close()
         self.direct_path.close()
         self.engine.close()

@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
+from lmdbio.cache import CacheFile, CacheShard, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
 from lmdbio.records.keep import even_homes, is_far, keep
-from lmdbio.records.kept_grains import KeptGrains
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 
@@ -187,13 +186,13 @@ class _Disk(NamedTuple):
             raise
 
 
-def _told(kept: KeptGrains, whole: int) -> str:
+def _told(kept: CacheShard, whole: int) -> str:
     """Return what a process keeps of so many bytes, in words."""
     memory, disk = kept.tier_bytes
     where = [f"{memory >> 20} in memory"] if memory and disk else ["in memory"] if memory else []
     if disk:
         where.append(f"{disk >> 20} on a disk" if memory else "on a disk")
-        if kept.is_on_disk:
+        if kept.is_behind:
             where[-1] += " (an earlier job has left them there)"
     places = ", ".join(where) or "for there is no room"
     return f"this process keeps {kept.kept_bytes >> 20} of {whole >> 20} MiB, {places}"

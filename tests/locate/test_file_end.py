@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from lmdbio import _core, cli, compact
+from lmdbio import _core, cli
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
+from lmdbio.copy import compact
 from lmdbio.errors import InvalidError, ShortReadError
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.refusals import extents_end, refuse_cut
@@ -74,7 +75,7 @@ def test_a_cut_file_is_refused_by_all_that_describes_it(data: Path) -> None:
         lambda: convert(data),
         lambda: verify(data),
         lambda: tune.measure(data, seconds=0.1),
-        lambda: compact.compact(data, data.parent / "copy"),
+        lambda: compact(data, data.parent / "copy"),
     ):
         with pytest.raises(ShortReadError) as caught:
             run()
@@ -100,7 +101,7 @@ def test_verify_says_it_although_a_provenance_file_lies_beside(data: Path) -> No
 
 def test_a_file_without_pages_of_its_trees_is_called_cut(data: Path) -> None:
     os.truncate(data_file(data), 3 * 4096)
-    for run in (lambda: convert(data), lambda: compact.compact(data, data.parent / "copy")):
+    for run in (lambda: convert(data), lambda: compact(data, data.parent / "copy")):
         with pytest.raises(
             ShortReadError, match=r"12,288 bytes, its trees need more: .*wanted \d+"
         ):

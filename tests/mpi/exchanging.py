@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from data import FIXED, fixed_value
@@ -22,7 +23,15 @@ from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, filling, holdings, joint_supply, phases, root_thread, roots
+from lmdbio.reader import (
+    block_size,
+    holdings,
+    joint_supply,
+    phases,
+    root_thread,
+    roots,
+    shard_store,
+)
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -225,7 +234,8 @@ def slow_home() -> None:
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
     homes.GRAIN_BYTES_MIN = SLOW_GRAIN_BYTES
-    at_once, filling.LOAD_BYTES, holdings.SIGN_SECONDS = filling.LOAD_BYTES, 1, PATIENCE / 20
+    limits, holdings.SIGN_SECONDS = shard_store.LIMITS, PATIENCE / 20
+    shard_store.LIMITS = replace(limits, load_bytes=1)
     begun = time.monotonic()
     with Reader(
         PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
@@ -244,7 +254,7 @@ def slow_home() -> None:
         assert [bytes(one) for batch in other for one in batch] == [fixed_value(0)] * (
             RANK == SIZE - 1
         )
-    roots.open_engine, filling.LOAD_BYTES = kept, at_once
+    roots.open_engine, shard_store.LIMITS = kept, limits
     assert not stats.late_records and not stats.gone_records, stats
 
 

@@ -25,48 +25,24 @@ from hypothesis import given, settings, strategies as st
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.planning import homes
-from lmdbio.records import kept_loads
-from lmdbio.records.keep import even_homes, keep
-from lmdbio.records.kept_grains import KeptGrains
+from lmdbio.cache import CacheLimits, CacheShard
+from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from tests.cache.support import COUNT, GRAIN, ROOM, VALUES, written
 from tests.support import databases
 from tests.support.interrupts import interrupt
 
-COUNT, GRAIN = 400, 4096
-ROOM = 1 << 30
-
-
-def value(i: int) -> bytes:
-    """Inline, overflow and empty values of every length class."""
-    return bytes([i % 251]) * ((i * 37) % 60 if i % 3 else (i * 997) % 12_000)
-
-
-VALUES = [value(i) for i in range(COUNT)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("kept") / "db")
-
-
-def written(path: Path) -> Path:
-    with databases.open_writable(path, 1) as env:
-        databases.write(env, [(b"%08d" % i, one) for i, one in enumerate(VALUES)])
-    return path
-
-
-@pytest.fixture(autouse=True)
-def small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", GRAIN)
-    monkeypatch.setattr(homes, "HOME_GRAINS_MIN", 2**20)
-
 
 def opened(
-    path: Path, part: int = 0, parts: int = 1, room: int = ROOM, **options: Any
-) -> tuple[Records, KeptGrains]:
+    path: Path,
+    part: int = 0,
+    parts: int = 1,
+    room: int = ROOM,
+    limits: CacheLimits = PROCESS_LIMITS,
+    **options: Any,
+) -> tuple[Records, CacheShard]:
     records = Records(path, **options)
-    return records, keep(records, even_homes(records, parts), part, room)
+    return records, keep(records, even_homes(records, parts), part, room, limits=limits)
 
 
 def some(seed: int, size: int = 60) -> list[int]:
@@ -91,8 +67,8 @@ def read_all_ways(records: Records, indices: list[int]) -> None:
 @pytest.mark.parametrize("engine", ["auto", "pread", "direct", "mmap"])
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("room", [0, 40 * GRAIN, ROOM])
-def test_batches_are_those_of_the_file(folder: Path, engine: str, part: int, room: int) -> None:
-    records, kept = opened(folder, part, 3, room, engine=engine)
+def test_batches_are_those_of_the_file(path: Path, engine: str, part: int, room: int) -> None:
+    records, kept = opened(path, part, 3, room, engine=engine)
     with records:
         for seed in range(6):
             read_all_ways(records, some(seed))
@@ -104,8 +80,8 @@ def test_batches_are_those_of_the_file(folder: Path, engine: str, part: int, roo
         assert stats.own_records + stats.file_records == 6 * 4 * 60
 
 
-def test_all_parts_together_have_each_record_once(folder: Path) -> None:
-    with Records(folder) as records:
+def test_all_parts_together_have_each_record_once(path: Path) -> None:
+    with Records(path) as records:
         found = even_homes(records, 4)
         assert np.bincount(found.records, minlength=4).all()
         sizes = np.array(list(map(len, VALUES)))
@@ -113,8 +89,8 @@ def test_all_parts_together_have_each_record_once(folder: Path) -> None:
         assert parts.max() < 1.2 * parts.min(), "they are even by bytes"
 
 
-def test_a_whole_file_is_read_once(folder: Path) -> None:
-    records, kept = opened(folder)
+def test_a_whole_file_is_read_once(path: Path) -> None:
+    records, kept = opened(path)
     with records:
         read_all_ways(records, list(range(COUNT)))
         stats = records.stats()
@@ -128,8 +104,8 @@ def test_a_whole_file_is_read_once(folder: Path) -> None:
             assert getattr(after, name) == getattr(before, name), name
 
 
-def test_a_grain_is_read_when_a_record_in_it_is_needed(folder: Path) -> None:
-    records, kept = opened(folder)
+def test_a_grain_is_read_when_a_record_in_it_is_needed(path: Path) -> None:
+    records, kept = opened(path)
     with records:
         longest = max(range(COUNT), key=lambda i: len(VALUES[i]))
         assert bytes(records.read([longest])[0]) == VALUES[longest]
@@ -138,8 +114,8 @@ def test_a_grain_is_read_when_a_record_in_it_is_needed(folder: Path) -> None:
         assert 0 <= kept.kept_bytes - records.stats().warm_bytes < GRAIN
 
 
-def test_the_file_cache_keeps_nothing_besides(folder: Path) -> None:
-    records, _ = opened(folder, 0, 2, readahead=True)
+def test_the_file_cache_keeps_nothing_besides(path: Path) -> None:
+    records, _ = opened(path, 0, 2, readahead=True)
     with records:
         for seed in range(20):
             records.read(some(seed))
@@ -149,9 +125,9 @@ def test_the_file_cache_keeps_nothing_besides(folder: Path) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), parts=st.integers(1, 9), grains=st.integers(0, 150))
 def test_any_part_and_any_room_give_the_same(
-    folder: Path, seed: int, parts: int, grains: int
+    lasting: Path, seed: int, parts: int, grains: int
 ) -> None:
-    records, kept = opened(folder, seed % parts, parts, grains * GRAIN + seed % GRAIN)
+    records, kept = opened(lasting, seed % parts, parts, grains * GRAIN + seed % GRAIN)
     with records:
         assert kept.kept_bytes <= grains * GRAIN
         read_all_ways(records, some(seed, seed % 90))
@@ -161,8 +137,8 @@ def test_any_part_and_any_room_give_the_same(
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_threads_that_need_the_same_grains_read_them_once(folder: Path, round_: int) -> None:
-    records, kept = opened(folder)
+def test_threads_that_need_the_same_grains_read_them_once(path: Path, round_: int) -> None:
+    records, kept = opened(path)
     threads = 8
     together = threading.Barrier(threads)
 
@@ -186,7 +162,7 @@ class _Slow:
 
     def __init__(self, records: Records, before: Callable[[], None]) -> None:
         self._engine, self._before = records._routes.engine, before
-        self._memory = records._routes.kept.memory  # type: ignore[union-attr]
+        self._memory = records._routes.shard.memory  # type: ignore[union-attr]
         self._submit = self._engine.submit
         self.calls = 0
 
@@ -205,9 +181,9 @@ def interpose(
     return slow
 
 
-def test_a_thread_goes_on_with_what_another_one_has_begun(folder: Path) -> None:
+def test_a_thread_goes_on_with_what_another_one_has_begun(path: Path) -> None:
     """Nobody waits for a thread that began a load and does something else."""
-    records, kept = opened(folder)
+    records, kept = opened(path)
     with records:
         begun = records.begin_values(np.arange(COUNT))  # and is not asked for its values
         with ThreadPoolExecutor(1) as pool:
@@ -218,9 +194,9 @@ def test_a_thread_goes_on_with_what_another_one_has_begun(folder: Path) -> None:
 
 
 def test_no_thread_sees_a_grain_before_it_is_there(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records, _ = opened(folder, engine="pread")
+    records, _ = opened(path, engine="pread")
     may_go_on, has_begun = threading.Event(), threading.Event()
 
     def before() -> None:
@@ -238,12 +214,9 @@ def test_no_thread_sees_a_grain_before_it_is_there(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_reading_goes_on_after_ctrl_c_at_any_moment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
+def test_reading_goes_on_after_ctrl_c_at_any_moment(path: Path) -> None:
     for moment in range(40):
-        records, kept = opened(folder)
+        records, kept = opened(path, limits=CacheLimits(load_bytes=4 * GRAIN))
 
         def work(records: Records = records) -> None:
             for _ in range(30):  # an end, for Python may lose the exception
@@ -255,8 +228,8 @@ def test_reading_goes_on_after_ctrl_c_at_any_moment(
             assert kept.covered(records._source.run(0, COUNT)) is None, "nothing is lost"
 
 
-def test_a_forked_child_reads_what_its_parent_had_begun(folder: Path) -> None:
-    records, _ = opened(folder)
+def test_a_forked_child_reads_what_its_parent_had_begun(path: Path) -> None:
+    records, _ = opened(path)
     with records:
         begun = records.begin_values(np.arange(COUNT // 2))
         child = os.fork()
@@ -275,9 +248,9 @@ def test_a_forked_child_reads_what_its_parent_had_begun(folder: Path) -> None:
 
 
 def test_grains_that_cannot_be_read_are_done_without(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records, kept = opened(folder, engine="pread")
+    records, kept = opened(path, engine="pread")
 
     def fail() -> None:
         raise OSError(5, "Input/output error")
@@ -295,10 +268,10 @@ def test_grains_that_cannot_be_read_are_done_without(
 
 
 def test_some_that_cannot_be_read_cost_the_others_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 8 * GRAIN)
-    records, _ = opened(folder, engine="pread")
+    limits = CacheLimits(load_bytes=8 * GRAIN)
+    records, _ = opened(path, limits=limits, engine="pread")
     turn = iter(range(10**6))
 
     def fail_at_times() -> None:
@@ -357,8 +330,8 @@ def test_a_file_that_is_cut_is_named(tmp_path: Path) -> None:
             records.read(list(range(COUNT)))
 
 
-def test_closed_records_say_so_and_views_live_on(folder: Path) -> None:
-    records, kept = opened(folder)
+def test_closed_records_say_so_and_views_live_on(path: Path) -> None:
+    records, kept = opened(path)
     views = list(records.read(list(range(COUNT))))
     begun = records.begin_values(np.arange(3))
     records.close()

@@ -1,12 +1,12 @@
-"""Home: the part of the file that a root keeps, and brings to all ranks in all epochs.
+"""ShardHoldings: the shard of the file that a root keeps, and brings to all ranks in all epochs.
 
-    block -> the records of this home that any team uses in it
-          -> grains that are not there yet: read whole (``Filling``), there for all later blocks
+    block -> the records of this shard that any team uses in it
+          -> grains that are not there yet: read whole (``PollingLoads``), for all later blocks
           -> rows that lie on the disk: brought to memory (``StagedRows``) until it is used up
           -> handed on
     nothing to read for a block -> the next grains that are not there, in the order of the file
 
-Each grain has one home, which reads it once; so each byte leaves the file system once a job. A
+Each grain has one owner, which reads it once; so each byte leaves the file system once a job. A
 grain that was read is never written again, and stays until the Reader ends; on a disk, longer.
 
 Source: DeepIO (Zhu et al.), section III; locality-aware loading (Yang and Cong), section V; HDMLP
@@ -23,31 +23,29 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.cache import DiskTier
+from lmdbio.cache import StagingRing
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.filling import Filling
-from lmdbio.reader.flight import Awaited, Settled
+from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
-from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.stage import Stage
-from lmdbio.reader.staged import StagedRows
+from lmdbio.reader.shard_store import ShardStore
+from lmdbio.reader.staged_rows import StagedRows
 
-__all__ = ["Home"]
+__all__ = ["ShardHoldings"]
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, kw_only=True)
 class Span(Holding):
-    """The records of a home that are used in one block.
+    """The records of a shard that are used in one block.
 
     Attributes:
-        absent: grains that it waits for, by their places in the home.
-        places: offset of each record in the home's memory, bytes.
+        absent: grains that it waits for, by their places in the shard.
+        places: offset of each record in the shard's memory, bytes.
         apart: records that are not in memory, by their places in ``uses.records``.
-        stage_bytes: size of the ``apart`` records in the stage, bytes, about.
+        stage_bytes: size of the ``apart`` records in the ring, bytes, about.
         staged: reads of the ``apart`` records; None: not begun.
         is_there: whether all records are in memory.
     """
@@ -73,12 +71,12 @@ class Span(Holding):
             yield source, found == kind
 
 
-class Home(KeptHoldings[Span]):
-    """The home of one root.
+class ShardHoldings(KeptHoldings[Span]):
+    """The holdings of one root's shard.
 
     Args:
         source: the root's open data set and engines; borrowed.
-        store: memory and disk for the grains, and what they are used for.
+        store: shard of the root, and what it is used for.
         options: options of the reads from the data file.
         stage_bytes_max: largest size of rows on their way from the disk; more only for one block.
         exchange: takes rows to other roots; None: this is the only one.
@@ -88,24 +86,20 @@ class Home(KeptHoldings[Span]):
     def __init__(
         self,
         source: RootSource,
-        store: HomeStore,
+        store: ShardStore,
         options: PlanOptions,
         stage_bytes_max: int,
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
         super().__init__(store.sources.blocks, exchange)
-        self._source, self._store, self._counter = source, store, counter
-        self._sources, self._memory, self._team = store.sources, store.memory, store.root
-        homes = store.sources.homes
-        self._grains, self._kept = homes.grains, homes.kept(store.root)
-        self._memory_bytes = len(store.tiers.memory) * self._grains.size
-        self._disk = (
-            None if store.file is None else DiskTier(store.file, store.sums, is_direct=True)
-        )
-        self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
-        self._states, self._waits = self._filling.states, store.waits
-        self._options, self._ring = options, Stage(stage_bytes_max)
+        self._source, self._counter, self._options = source, counter, options
+        self._sources, self._team, self._waits = store.sources, store.root, store.waits
+        self._shard = store.shard.open(source, options.request_bytes_max, counter)
+        self._table, self._polling = self._shard.table, self._shard.polling
+        self._memory: _core.Memory | None = self._shard.memory
+        self._address = self._shard.memory.address
+        self._ring = StagingRing(stage_bytes_max)
         self._told_at = 0  # step, when other roots were told
         self._is_held_up = False
 
@@ -113,26 +107,19 @@ class Home(KeptHoldings[Span]):
     def awaited(self) -> Awaited | None:
         """The oldest reads or writes that are under way; None: there are none."""
         first = next((span for span in self._spans if not span.has_arrived), None)
-        if first is not None and first.staged is not None and first.staged.ticket is not None:
-            return Settled(first.staged.ticket)
-        return self._filling.awaited
+        if first is not None and first.staged is not None and first.staged.awaited is not None:
+            return first.staged.awaited
+        return self._polling.awaited
 
     @property
     def counts(self) -> Stats:
         """The memory for what is kept, what is on the disk, and what that has damaged."""
-        memory = 0 if self._has_ended else self._memory.size
-        if self._disk is None:
-            return Stats(cache_bytes=memory)
-        return Stats(
-            cache_bytes=memory,
-            cache_disk_bytes=self._disk.kept_bytes,
-            damaged_pages=self._disk.damaged_pages,
-        )
+        return self._shard.counts
 
     @property
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
-        return self._waits and not self._has_ended and not self._states.is_full
+        return self._waits and not self._has_ended and not self._table.is_full
 
     @property
     def is_held_up(self) -> bool:
@@ -142,7 +129,7 @@ class Home(KeptHoldings[Span]):
     @property
     def warmth(self) -> tuple[int, int]:
         """Bytes of grains that are there, and of all of them."""
-        return self._states.warmth
+        return self._table.warmth
 
     def tend(self) -> None:
         """Hand on blocks whose grains are there, look at more blocks, and read what they need.
@@ -150,10 +137,10 @@ class Home(KeptHoldings[Span]):
         Raises:
             OSError, Error: a grain cannot be read.
         """
-        self._filling.tend()
-        self.slowest_s = self._filling.slowest_s
-        if self._filling.steps != self._told_at:
-            self._told_at = self._filling.steps
+        self._polling.tend()
+        self.slowest_s = self._polling.slowest_s
+        if self._polling.steps != self._told_at:
+            self._told_at = self._polling.steps
             self._tell_reading()
         self._hand_on_in_order()
         while self._spans and self._spans[0].is_used_up:
@@ -166,56 +153,50 @@ class Home(KeptHoldings[Span]):
                 self._next += 1
                 self._hand_on_in_order()
         if not self._has_ended:
-            self._filling.sweep()
+            self._polling.sweep()
 
     def close(self) -> None:
         """Give up what is under way."""
         self._has_ended = True
-        self._filling.close()
+        self._shard.close()
         for span in self._spans:
             span.copies.clear()
             if span.staged is not None:
                 span.staged.close()
         self._spans.clear()
-        if self._disk is not None:
-            self._disk.close()
 
     def free(self) -> None:
         """Free the memory of all grains."""
-        self._memory = _core.Memory(1)
-        del self._store, self._filling, self._ring
+        self._memory = None
+        del self._ring
 
     # --- blocks
 
     def _look_at(self, number: int) -> Span:
-        """Find what a block needs of this home, and start to read what is not there."""
+        """Find what a block needs of this shard, and start to read what is not there."""
         begun = monotonic_ns()
         uses = self._sources.uses(number, self._team)
         extents = self._source.index.extents(uses.records.view(np.uint64))
-        places = _core.place_extents(
-            extents, self._grains.bits, self._grains.numbers, self._kept.start
-        )
-        apart = np.empty(0, np.int64)
-        if self._store.is_split:
-            apart = _core.extents_beyond(extents, places, self._memory_bytes)
+        places, apart = self._table.places(extents), self._table.apart(extents)
+        aside = np.empty(0, np.int64) if apart is None else np.flatnonzero(apart)
         self._counter.span("locate", begun, located_records=len(uses.records))
+        back = self._shard.back
         return Span(
             number=number,
             uses=uses,
-            loaded=_core.Loaded(uses.records, extents, places, self._memory.address),
+            loaded=_core.Loaded(uses.records, extents, places, self._address),
             own_left=0 if self._is_for_others else uses.own,
             absent=self._absent(extents),
             places=places,
-            apart=apart,
-            stage_bytes=0 if self._disk is None else self._disk.room_for(extents[apart]),
+            apart=aside,
+            stage_bytes=0 if back is None else back.room_for(extents[aside]),
         )
 
     def _absent(self, extents: _core.Extents) -> I64:
         """Return the grains under some records that are not there, and want them."""
-        if self._filling.states.is_full:
+        if self._table.is_full:
             return np.empty(0, np.int64)
-        own = slice(self._kept.start, self._kept.stop)
-        return self._filling.missing(self._grains.under(extents)[own])
+        return self._polling.want(self._table.under(extents))
 
     def _hand_on_in_order(self) -> None:
         """Hand on blocks that are there: other roots expect rows in the order of blocks.
@@ -236,19 +217,15 @@ class Home(KeptHoldings[Span]):
 
     def _is_there(self, span: Span) -> bool:
         """Return whether all rows of a block are in memory; stage those that are on the disk."""
-        span.absent = self._filling.still_missing(span.absent)
-        if len(span.absent) and self._filling.is_stuck:
+        span.absent = self._polling.still_missing(span.absent)
+        if len(span.absent) and self._polling.is_stuck:
             self._do_without(span)
         return not len(span.absent) and (not len(span.apart) or self._stage(span))
 
     def _do_without(self, span: Span) -> None:
         """Read rows from the data file whose grains wait for a disk that does not answer."""
-        is_absent = np.zeros(len(self._kept), np.bool_)
-        is_absent[span.absent] = True
-        some = np.flatnonzero(span.loaded.extents["length"])
-        is_under = self._grains.touch(span.loaded.extents[some], is_absent, self._kept.start)
-        is_apart = np.zeros(len(span.places), np.bool_)
-        is_apart[span.apart] = is_apart[some[is_under]] = True
+        is_apart = self._table.touches(span.loaded.extents, span.absent)
+        is_apart[span.apart] = True
         span.apart, span.absent = np.flatnonzero(is_apart), span.absent[:0]
 
     # --- rows that are not in memory
@@ -263,27 +240,13 @@ class Home(KeptHoldings[Span]):
         staged_rows = span.staged
         if not staged_rows.poll():
             return False
-        if len(staged_rows.damaged):
-            self._filling.fetch_again(staged_rows.damaged)
-        base = np.uint64(self._memory.address)
+        base = np.uint64(self._address)
         span.places[span.apart] = staged_rows.addresses - base  # modulo 2**64, as C adds it
         return True
 
     def _begin_to_stage(self, span: Span) -> StagedRows | None:
         """Start to bring rows to memory; None: there is no room beside those of other blocks."""
-        assert self._disk is not None
         if not self._ring.has_room(span.stage_bytes):
             return None
-        extents = span.loaded.extents[span.apart]
-        lost = np.zeros(len(extents), np.bool_)
-        if self._filling.has_lost:
-            lost = self._grains.touch(extents, self._filling.states.lost, self._kept.start)
-        return StagedRows(
-            self._source,
-            self._options,
-            self._disk,
-            span.uses.records[span.apart],
-            extents,
-            lost,
-            self._ring,
-        )
+        records, extents = span.uses.records[span.apart], span.loaded.extents[span.apart]
+        return StagedRows(self._source, self._options, self._shard, records, extents, self._ring)

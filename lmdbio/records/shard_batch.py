@@ -1,4 +1,4 @@
-"""kept: batches out of the part of the file that this process keeps, the rest read as usual.
+"""shard_batch: batches out of the part of the file that this process keeps, and the rest.
 
     records that are kept here   -> their grains are read, those that are absent
         in memory                -> lent
@@ -23,7 +23,11 @@ from lmdbio.observe.stats import Source
 from lmdbio.records.pending import PendingBatch, PendingValues, ReadBatch, ReadValues
 from lmdbio.records.routes import Located, Routes
 
-__all__ = ["KeptBatch", "KeptValues"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lmdbio.cache import ApartRows  # others begin sooner without it
+
+__all__ = ["ShardBatch", "ShardValues"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -68,12 +72,12 @@ class _Rows(Generic[R]):
     """
 
     def __init__(self, routes: Routes, located: Located, read: Callable[[Routes, U64], R]) -> None:
-        assert routes.kept is not None
-        self._routes, self._kept, self._read = routes, routes.kept, read
+        assert routes.shard is not None
+        self._routes, self._shard, self._read = routes, routes.shard, read
         self._indices, self._extents = located
-        self.own = self._kept.covered(self._extents)
+        self.own = self._shard.covered(self._extents)
         self.rest = self._begin_rest()
-        self._kept.start(self._own_extents)
+        self._shard.start(self._own_extents)
 
     @property
     def _own_extents(self) -> _core.Extents:
@@ -90,11 +94,11 @@ class _Rows(Generic[R]):
             What is kept, in each memory that has some of it; of those records that are ``own``.
 
         Raises:
-            OSError, Error: as ``KeptGrains.bring``.
+            OSError, Error: as ``CacheShard.bring``.
         """
-        kept, extents = self._kept, self._extents
-        kept.bring(self._own_extents)
-        found, apart = kept.covered(extents), kept.apart(extents)
+        shard, extents = self._shard, self._extents
+        shard.bring(self._own_extents)
+        found, apart = shard.covered(extents), shard.table.apart(extents)
         if self.own is not None:  # others are read already, though a disk may be back by now
             found = self.own if found is None else found & self.own
         if apart is not None and found is not None:
@@ -102,10 +106,11 @@ class _Rows(Generic[R]):
         on_disk = np.flatnonzero(apart) if apart is not None else np.empty(0, np.int64)
         parts = []
         if len(on_disk):
-            rows = kept.read_apart(extents[on_disk])
-            right, wrong = on_disk[~rows.wrong], on_disk[rows.wrong]
-            if len(right):
-                parts.append(_Part.of(right, rows.memory, extents, rows.places[~rows.wrong]))
+            rows, memory = self._read_apart(extents[on_disk])
+            right, wrong = on_disk[~rows.lost], on_disk[rows.lost]
+            if memory is not None and len(right):
+                begins = rows.addresses[~rows.lost] - np.uint64(memory.address)
+                parts.append(_Part.of(right, memory, extents, begins))
                 self._count("disk", extents["length"][right])
             if len(wrong):
                 found = np.ones(len(extents), np.bool_) if found is None else found.copy()
@@ -121,12 +126,26 @@ class _Rows(Generic[R]):
             in_memory = np.flatnonzero(own)
         lengths = extents["length"][in_memory]
         if len(lengths) or not parts:
-            places = kept.places(extents[in_memory])
-            parts.insert(0, _Part.of(in_memory, kept.memory, extents, places))
+            places = shard.table.places(extents[in_memory])
+            parts.insert(0, _Part.of(in_memory, shard.memory, extents, places))
         self._count("own", lengths)
         if self.own is not None:
             self._count("file", extents["length"][~self.own])
         return parts
+
+    def _read_apart(self, extents: _core.Extents) -> tuple[ApartRows, _core.Memory | None]:
+        """Return records that are not in memory, and the memory that they were read to."""
+        begun, taken = monotonic_ns(), list[_core.Memory]()
+
+        def take(size: int) -> tuple[_core.Memory, int]:
+            taken.append(self._routes.pool.take(size))
+            return taken[0], taken[0].address
+
+        rows = self._shard.read_apart(extents, take)
+        while not rows.poll(_core.SLICE_MS):
+            pass
+        self._routes.counter.span("wait", begun)
+        return rows, taken[0] if taken else None
 
     def _differs(self, found: Flags | None) -> bool:
         """Return whether other records are not kept than those whose reads have begun."""
@@ -143,7 +162,7 @@ class _Rows(Generic[R]):
             self.rest.close()
 
 
-class KeptValues(PendingValues):
+class ShardValues(PendingValues):
     """Values of which this process keeps some."""
 
     def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
@@ -176,7 +195,7 @@ class KeptValues(PendingValues):
         self._rows.close()
 
 
-class KeptBatch(PendingBatch):
+class ShardBatch(PendingBatch):
     """A batch of which this process keeps some: lent, if that is all of it."""
 
     def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:

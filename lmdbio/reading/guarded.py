@@ -7,12 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from lmdbio import _core
-from lmdbio.locate.open_database import Guarding
-from lmdbio.reader.roots import RootSource
+from lmdbio.locate.open_database import Guarding, OpenDatabase
+from lmdbio.reading.direct_path import DirectPath
 
-__all__ = ["GuardedReads"]
+__all__ = ["GuardedReads", "GuardedSource"]
+
+
+class GuardedSource(Protocol):
+    """An open data set, and the engines that read it."""
+
+    @property
+    def index(self) -> OpenDatabase:
+        """The open data set."""
+
+    @property
+    def engine(self) -> _core.Engine:
+        """The engine that reads through the page cache, or as it was asked for."""
+
+    @property
+    def direct_path(self) -> DirectPath:
+        """The reads past the page cache, while these pay."""
 
 
 @dataclass(slots=True)
@@ -20,25 +37,27 @@ class GuardedReads:
     """Reads that are under way, and the guard after them.
 
     The guard is a read of its own, which waits behind others in the storage; so nobody waits for
-    it at once.
+    it at once, but one who waits for the reads.
 
     Attributes:
-        source: the root's open data set and engines; borrowed.
+        source: open data set and its engines; borrowed.
         ticket: ticket of the reads.
         size: bytes of them.
         past: whether the reads bypass the page cache.
         guard: makes sure, after the reads, that the file has not changed; None: not begun.
+        have_come: whether the reads have arrived.
     """
 
-    source: RootSource
+    source: GuardedSource
     ticket: _core.Ticket
     size: int
     past: bool
     guard: Guarding | None = None
+    have_come: bool = False
 
     @classmethod
     def begin(
-        cls, source: RootSource, size: int, submit: Callable[[_core.Engine], _core.Ticket]
+        cls, source: GuardedSource, size: int, submit: Callable[[_core.Engine], _core.Ticket]
     ) -> GuardedReads:
         """Start reads of ``size`` bytes by the engine that suits them."""
         past = source.direct_path.engine(size)
@@ -49,17 +68,24 @@ class GuardedReads:
         """The reads that are under way; after them, the guard's."""
         return self.ticket if self.guard is None else self.guard.ticket
 
-    def poll(self) -> bool:
+    def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether all has arrived, and the file is as it was; to be asked until it is.
+
+        Args:
+            timeout_ms: longest wait for the reads, milliseconds; if any, the guard is waited for.
 
         Raises:
             OSError, Error: it cannot be read, or has changed.
         """
         if self.guard is None:
-            if not self.ticket.poll():
+            if not self.ticket.poll(timeout_ms):
                 return False
-            self.guard = self.source.index.begin_guard()
-        if not self.guard.poll():
+            self.have_come = True
+            if timeout_ms:
+                self.source.index.guard()
+            else:
+                self.guard = self.source.index.begin_guard()
+        if self.guard is not None and not self.guard.poll():
             return False
         if self.past:
             self.source.direct_path.record(self.size, self.ticket.times)

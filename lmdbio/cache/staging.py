@@ -1,4 +1,4 @@
-"""Stage: memory for rows from a disk, a ring, since blocks are used up in the order of staging.
+"""StagingRing: memory for rows from a disk, taken and given back in the order of their blocks.
 
 | free | block 7 | block 8 | block 9 | free |      taken at the end, given back at the beginning
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lmdbio import _core
 
-__all__ = ["Region", "Stage"]
+__all__ = ["Region", "StagingRing"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,8 +32,8 @@ class Region:
         return self.memory.address + self.first
 
 
-class Stage:
-    """Memory for staged rows.
+class StagingRing:
+    """Memory for rows on their way.
 
     Args:
         size: bytes; a region that is alone may be larger.

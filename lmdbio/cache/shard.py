@@ -1,0 +1,185 @@
+"""CacheShard: the part of a file that one process, or one root, keeps, grain by grain.
+
+    the first grains   memory, from which records are lent
+    the last ones      another tier, a disk for instance; some are in both
+
+Its grains are read when a record in them is first needed (``waiting``), or by a thread that also
+reads what nobody needs yet (``polling``). Rows that are lent from memory need no look at the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.cache.apart import ApartRows
+from lmdbio.cache.loads import GrainLoads
+from lmdbio.cache.memory import MemoryTier
+from lmdbio.cache.polling import PollingLoads
+from lmdbio.cache.table import PRESENT, GrainTable
+from lmdbio.cache.tier import LIMITS, CacheLimits, Take, Tier
+from lmdbio.cache.waiting import WaitingLoads
+from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.planning.homes import Homes, Room
+from lmdbio.reading.guarded import GuardedSource
+
+__all__ = ["CacheShard"]
+
+U64 = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+class CacheShard:
+    """A part of a file in memory, and in a tier behind it.
+
+    Threads may share it. After fork the child goes on with a copy of its own, and reads what is on
+    the disk by then.
+
+    Args:
+        homes: owners of the file's records.
+        number: number of the shard's owner.
+        room: capacity of each tier.
+        limit: end of what is needed of the data file, bytes.
+        back: opens the tier behind memory; None: there is none.
+        limits: bounds of what is under way, and of the trust in a tier.
+
+    Attributes:
+        table: grains of the shard, and their states.
+        back: tier that keeps the last ones; None: there is none.
+
+    Raises:
+        MemoryError: there is no memory.
+        OSError: the tier behind it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        homes: Homes,
+        number: int,
+        room: Room,
+        limit: int,
+        back: Callable[[GrainTable], Tier | None] | None = None,
+        limits: CacheLimits = LIMITS,
+    ) -> None:
+        self.table = GrainTable(homes, number, Room(room.memory) if back is None else room, limit)
+        self._limits = limits
+        self._front = MemoryTier(len(self.table.tiers.memory), self.table.map.size)
+        self.back = None if back is None else back(self.table)
+        if self.back is not None:
+            left = self.back.places.start + np.flatnonzero(self.back.left())
+            self.table.mark(self.table.back, left, PRESENT)
+
+    def open(
+        self, source: GuardedSource, request_bytes_max: int, counter: StageCounter
+    ) -> CacheShard:
+        """Have it filled from now on, and return it.
+
+        Args:
+            source: open data set and its engines; borrowed.
+            request_bytes_max: bytes per request to the data file.
+            counter: counts what is submitted, waited for and kept.
+        """
+        self._loads = GrainLoads(
+            source, self.table, self._front, self.back, request_bytes_max, counter, self._limits
+        )
+        self.waiting, self.polling = WaitingLoads(self._loads), PollingLoads(self._loads)
+        return self
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the file that it keeps, or will."""
+        return len(self.table.kept) * self.table.map.size
+
+    @property
+    def tier_bytes(self) -> tuple[int, int]:
+        """Bytes of the file that it keeps, or will, in memory and behind it."""
+        tiers, size = self.table.tiers, self.table.map.size
+        return len(tiers.memory) * size, len(tiers.disk) * size
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether all that is to be in the tier behind memory is there."""
+        return bool((self.table.back[self.table.tiers.disk.start :] == PRESENT).all())
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory for what it keeps; 0 after ``close``."""
+        return self._front.kept_bytes
+
+    @property
+    def memory(self) -> _core.Memory:
+        """The grains in memory, one behind the other; good as long as anybody holds it.
+
+        Raises:
+            Error: it is closed.
+        """
+        return self._loads.memory
+
+    @property
+    def counts(self) -> Stats:
+        """The memory for what is kept, what is on the disk, and what that has damaged."""
+        if self.back is None:
+            return Stats(cache_bytes=self.memory_bytes)
+        return Stats(
+            cache_bytes=self.memory_bytes,
+            cache_disk_bytes=self.back.kept_bytes,
+            damaged_pages=self.back.damaged_pages,
+        )
+
+    # --- records
+
+    def covered(self, extents: _core.Extents) -> Flags | None:
+        """Return which records can be had from here, empty ones included; None: all."""
+        return self.table.covered(extents, is_away=self.back is not None and self.back.is_away)
+
+    def read_apart(self, extents: _core.Extents, take: Take) -> ApartRows:
+        """Start to read records that are covered, and do not lie in memory as a whole.
+
+        Args:
+            extents: places of the records in the data file.
+            take: gives memory for them.
+        """
+        assert self.back is not None
+        return ApartRows(self.table, self._loads, self.back, extents, take)
+
+    # --- threads that wait
+
+    def start(self, extents: _core.Extents) -> None:
+        """Start to read the grains of records that are covered, as far as they are absent.
+
+        Raises:
+            Error: it is closed.
+        """
+        if self.memory is not None and not self.table.is_full:
+            self.waiting.start(self.table.under(extents))
+
+    def bring(self, extents: _core.Extents) -> None:
+        """Wait until the grains of records that are covered are present, or lost.
+
+        Those of a tier that does not answer may still be absent.
+
+        Raises:
+            Error: the file has moved on, or it is closed.
+        """
+        if self.memory is not None and not self.table.is_full:
+            self.waiting.bring(self.table.under(extents))
+
+    def preload(self) -> None:
+        """Read all grains.
+
+        Raises:
+            Error: the file has moved on.
+        """
+        self.waiting.bring(np.ones(len(self.table.kept), np.bool_), ahead=True)
+
+    def close(self) -> None:
+        """Give up what is under way, and the memory, unless somebody holds that; unlock the file.
+
+        May be called twice.
+        """
+        self._loads.close()
+        if self.back is not None:
+            self.back.close()
