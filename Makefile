@@ -40,8 +40,8 @@ TRAINING_PYTHON ?= 3.12
 TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux2014 \
                       manylinux_2_12 manylinux2010 manylinux_2_5 manylinux1
 
-# The pure rooms (plans, orders, formats, counters, provenance), and the C core with its memory
-# engine. No MPI, no torch, no network; nothing is timed; asan and tsan have targets of their own.
+# The pure rooms (plans, orders, formats, counters, provenance), and the C core. No MPI, no torch, no
+# network; nothing is timed; asan and tsan have targets of their own.
 FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe planning \
               provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
@@ -76,7 +76,7 @@ test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try
 test-benchmarks: $(VENV)/.dev  ## run the tests of the benchmarks, one after the other; some minutes
 	$(BIN)/python -m pytest $(BENCHMARKS)
 
-test-fast: $(VENV)/.test  ## run the pure rooms and the memory engine; under a minute
+test-fast: $(VENV)/.test  ## run the pure rooms and the C core; under a minute
 	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \
 	    --dist worksteal $(FAST_TESTS)
 

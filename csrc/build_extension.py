@@ -22,11 +22,9 @@ GLUE = [
     for name in (
         "arguments.h",
         "lookup.h",
-        "fetch.h",
         "items.h",
         "values.h",
         "watch.h",
-        "names.h",
         "transaction.h",
         "position.h",
         "owner.h",

@@ -133,18 +133,13 @@ int lio_copier_start(lio_copier *c, const lio_loaded *loaded, const int64_t *row
     return LIO_OK;
 }
 
-int lio_copying_poll(const lio_copying *copying)
-{
-    return atomic_load(&copying->is_over) ? LIO_OK : LIO_PENDING;
-}
-
 int lio_copying_wait(lio_copying *copying, int timeout_ms)
 {
     lio_copier *c = copying->copier;
     struct timespec until;
     int waited = 0;
-    if (atomic_load(&copying->is_over) || c->pid != getpid())
-        return lio_copying_poll(copying);
+    if (atomic_load(&copying->is_over) || timeout_ms <= 0 || c->pid != getpid())
+        return atomic_load(&copying->is_over) ? LIO_OK : LIO_PENDING;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += timeout_ms / 1000;
     until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
@@ -156,7 +151,7 @@ int lio_copying_wait(lio_copying *copying, int timeout_ms)
     while (!atomic_load(&copying->is_over) && waited != ETIMEDOUT)
         waited = pthread_cond_timedwait(&c->over, &c->lock, &until);
     (void)pthread_mutex_unlock(&c->lock);
-    return lio_copying_poll(copying);
+    return atomic_load(&copying->is_over) ? LIO_OK : LIO_PENDING;
 }
 
 static void unlink_waiting(lio_copier *c, const lio_copying *copying)

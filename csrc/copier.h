@@ -18,16 +18,13 @@ typedef struct lio_copying lio_copying; /* rows that are copied, in their turn *
 int lio_copier_open(lio_copier **out, lio_error *error);
 
 /* Copies `rows` (numbers of rows whose `records` they are) to data + offsets[row], soon. The memory
- * stays where it is until lio_copying_poll() says LIO_OK, or after lio_copying_close(); the arrays
+ * stays where it is until lio_copying_wait() says LIO_OK, or after lio_copying_close(); the arrays
  * are the caller's again at once. LIO_ERR_ARGUMENT: a record is not loaded. */
 int lio_copier_start(lio_copier *copier, const lio_loaded *loaded, const int64_t *rows,
                      size_t count, const int64_t *records, const uint64_t *lengths,
                      const uint64_t *offsets, uint64_t data, lio_copying **out, lio_error *error);
 
-/* LIO_OK: all rows are in their places. LIO_PENDING: not yet. */
-int lio_copying_poll(const lio_copying *copying);
-
-/* The same, after `timeout_ms` at most. */
+/* LIO_OK: all rows are in their places, after `timeout_ms` at most. LIO_PENDING: not yet. */
 int lio_copying_wait(lio_copying *copying, int timeout_ms);
 
 /* Drops it; if it has begun, waits for its end, which takes no longer than a copy. NULL is fine. */

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contract.h"
-#include "engine_joined.h"
+#include "engine_buffered.h"
 #include "engine_queue.h"
 #include "storage.h"
 
@@ -20,7 +21,7 @@ static int engine_make(lio_file file, uint32_t depth, lio_engine **out, lio_erro
 {
     lio_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL) {
-        file.kind->close(file.source);
+        lio_file_close(file);
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *engine, 0, "no memory for an engine");
     }
     engine->file = file;
@@ -49,23 +50,17 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
         lio_file file = {.kind = kinds[i]};
         if (strcmp(kind, file.kind->name) != 0)
             continue;
-        code = file.kind->open(path, &file.source, error);
-        return code != LIO_OK ? code : engine_make(file, depth, out, error);
+        code = lio_open_file(path, &file.fd, error);
+        if (code != LIO_OK)
+            return code;
+        code = file.kind->open(&file, error);
+        if (code == LIO_OK)
+            return engine_make(file, depth, out, error);
+        (void)close(file.fd);
+        return code;
     }
     return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0,
                     "no engine \"%.40s\"; there are pread, direct, uring, staged and mmap", kind);
-}
-
-int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
-                           lio_error *error)
-{
-    lio_file file;
-    int code = check_depth(depth, error);
-    if (code == LIO_OK)
-        code = lio_file_memory(bytes, size, &file, error);
-    if (code == LIO_OK)
-        code = lio_file_faults(file, &file, error);
-    return code != LIO_OK ? code : engine_make(file, depth, out, error);
 }
 
 int lio_engine_open_joined(const char *names, const lio_part *parts, size_t count,
@@ -105,22 +100,13 @@ int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out,
     return code != LIO_OK ? code : engine_make(file, depth, out, error);
 }
 
-int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
-                             lio_error *error)
-{
-    if (lio_file_script(engine->file, every, sys_errno, delay_us))
-        return LIO_OK;
-    return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "reads of a %s engine follow no script",
-                    engine->file.kind->name);
-}
-
 void lio_engine_close(lio_engine *engine)
 {
     if (engine == NULL)
         return;
     lio_queue_close(engine->queue);
-    engine->file.kind->close(engine->file.source);
-    lio_trace_close(engine->meter.trace);
+    lio_file_close(engine->file);
+    lio_trace_close(engine->trace);
     free(engine);
 }
 
@@ -131,17 +117,17 @@ uint32_t lio_engine_alignment(const lio_engine *engine)
 
 int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error)
 {
-    return engine->file.kind->size(engine->file.source, size, error);
+    return lio_file_size(engine->file, size, error);
 }
 
 bool lio_engine_keeps_state(const lio_engine *engine)
 {
-    return engine->file.kind->keeps_state;
+    return engine->file.keeps_state;
 }
 
 int lio_engine_fd(const lio_engine *engine)
 {
-    return engine->file.kind->fd(engine->file.source);
+    return engine->file.fd;
 }
 
 bool lio_engine_seeks(const lio_engine *engine)
@@ -152,7 +138,8 @@ bool lio_engine_seeks(const lio_engine *engine)
 
 uint64_t lio_engine_device(const lio_engine *engine)
 {
-    return engine->file.kind->device != NULL ? engine->file.kind->device(engine->file.source) : 0;
+    const lio_storage *storage = engine->file.known != NULL ? &engine->file.known->storage : NULL;
+    return storage != NULL ? (uint64_t)storage->device_major << 32 | storage->device_minor : 0;
 }
 
 void lio_engine_expect_random(lio_engine *engine)
@@ -184,22 +171,12 @@ static int check_reads(const lio_read *reads, size_t count, lio_error *error)
     return LIO_OK;
 }
 
-/* Requests that the page cache served at once are one span. */
-static void note_cached(lio_engine *engine, const lio_read *reads, size_t count,
-                        const lio_ticket *ticket)
+static uint64_t bytes_of(const lio_read *reads, size_t count)
 {
-    lio_span span = {.kind = LIO_SPAN_CACHED,
-                     .queued_ns = ticket->submitted_ns,
-                     .begun_ns = ticket->submitted_ns,
-                     .count = (uint32_t)(count - ticket->count)};
-    if (span.count == 0 || !lio_meter_traces(&engine->meter))
-        return;
+    uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        span.amount += reads[i].length;
-    for (size_t i = 0; i < ticket->count; i++)
-        span.amount -= ticket->reads[i].length;
-    span.ended_ns = lio_now_ns();
-    lio_meter_note(&engine->meter, span);
+        bytes += reads[i].length;
+    return bytes;
 }
 
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
@@ -207,6 +184,7 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
 {
     lio_ticket *ticket;
     lio_queue *queue;
+    uint64_t begun_ns = lio_engine_traced_ns(engine);
     bool by_call = false;
     int code = check_reads(reads, count, error);
     if (code == LIO_OK)
@@ -232,7 +210,12 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
     /* A read that the kernel has begun already only needs to be copied as it arrives. */
     if (ticket->hands == 0)
         ticket->hands = 1;
-    note_cached(engine, reads, count, ticket);
+    if (ticket->count < count && begun_ns != 0) /* all that was served at once is one span */
+        lio_engine_note_since(
+            engine, begun_ns,
+            (lio_span){.kind = LIO_SPAN_CACHED,
+                       .amount = bytes_of(reads, count) - bytes_of(ticket->reads, ticket->count),
+                       .count = (uint32_t)(count - ticket->count)});
     lio_ticket_start(ticket);
     *out = ticket;
     return LIO_OK;
@@ -247,7 +230,7 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
     if (count == 1) { /* nothing to overlap with: spare two thread switches */
         code = check_reads(reads, count, error);
         if (code == LIO_OK)
-            code = lio_meter_read(&engine->meter, engine->file, reads, 0, error);
+            code = lio_engine_perform(engine, reads, 0, error);
         return code != LIO_OK ? code : lio_file_check_size(engine->file, reads, 1, error);
     }
     code = lio_engine_submit(engine, reads, count, &ticket, error);
@@ -260,10 +243,24 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
 
 int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)
 {
+    const lio_file_kind *kind = engine->file.kind;
+    uint64_t received = 0, calls = 0, begun_ns;
     int code = check_reads(reads, count, error);
-    if (code == LIO_OK && engine->file.kind->scatter != NULL)
-        return lio_meter_scatter(&engine->meter, engine->file, reads, count, error);
-    for (size_t i = 0; i < count && code == LIO_OK; i++)
-        code = lio_meter_read(&engine->meter, engine->file, &reads[i], 0, error);
-    return code != LIO_OK ? code : lio_file_check_size(engine->file, reads, count, error);
+    for (size_t i = 0; kind->scatter == NULL && i < count && code == LIO_OK; i++)
+        code = lio_engine_perform(engine, &reads[i], 0, error);
+    if (code != LIO_OK || kind->scatter == NULL)
+        return code != LIO_OK ? code : lio_file_check_size(engine->file, reads, count, error);
+    begun_ns = lio_engine_traced_ns(engine);
+    code = kind->scatter(engine->file.source, reads, count, &received, &calls, error);
+    if (code == LIO_OK)
+        code = lio_file_check_size(engine->file, reads, count, error);
+    lio_engine_add(engine, calls, received);
+    lio_engine_note_since(engine, begun_ns,
+                          (lio_span){.kind = LIO_SPAN_REQUEST,
+                                     .offset = count > 0 ? reads[0].offset : 0,
+                                     .amount = received,
+                                     .count = (uint32_t)calls,
+                                     .depth = 1,
+                                     .failed = (uint32_t)code});
+    return code;
 }

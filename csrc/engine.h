@@ -9,8 +9,7 @@
  *            requests are small. Offsets, lengths and memory as for direct
  *   mmap     copies out of a shared mapping, and lends it: a process that uses what is lent dies
  *            by SIGBUS when the file is cut meanwhile
- *   remote   a file that lies elsewhere: a function reads that was handed in (remote.h)
- *   memory   over bytes in memory, for tests; a script makes reads fail or dawdle
+ *   remote   a file that lies elsewhere: a function reads that was handed in (engine_remote.h)
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
  * by threads that start on the first submit that needs them and are rebuilt in a child
@@ -30,7 +29,7 @@
 #include <stddef.h>
 
 #include "extent.h"
-#include "remote.h"
+#include "engine_remote.h"
 #include "status.h"
 
 typedef struct lio_engine lio_engine;
@@ -52,14 +51,10 @@ typedef struct {
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error);
 
-/* The memory engine. `bytes` is borrowed until close. */
-int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
-                           lio_error *error);
-
 /* Each of the files that are read as one begins at a multiple of this. */
 enum { LIO_PART_ALIGNMENT = 4096 };
 
-/* One of them (engine_joined.h), in the state of one transaction. */
+/* One of them (engine_joined.c), in the state of one transaction. */
 typedef struct {
     uint64_t base;          /* where it begins */
     uint64_t size;          /* bytes of it that are used */
@@ -86,12 +81,6 @@ void lio_engine_expect_random(lio_engine *engine);
 
 /* An engine for a file that lies elsewhere. `remote` is borrowed until close. */
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error);
-
-/* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this
- * call) is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
- * sleeps `delay_us`. LIO_ERR_UNSUPPORTED for other engines. */
-int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
-                             lio_error *error);
 
 /* Waits for the requests under way and closes. NULL is fine. */
 void lio_engine_close(lio_engine *engine);
@@ -128,9 +117,6 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
-/* The same without waiting. */
-int lio_ticket_poll(lio_ticket *ticket, lio_error *error);
-
 /* Waits until no request of the ticket is left to begin, though some may be under way. LIO_PENDING:
  * not yet; time is up, or `older`, NULL or another ticket of the engine, has ended before. */
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error);
@@ -144,9 +130,6 @@ void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ende
 
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);
-
-/* The same for whatever `*ticket` is by now, which becomes NULL. */
-void lio_ticket_drop(lio_ticket **ticket);
 
 /* Reads what lies one after another in the file, by the calling thread: neighbours in one call to
  * the kernel where the engine can (pread). All of each `length` must exist. */

@@ -32,6 +32,13 @@ enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 /* Of a huge page. */
 enum { HUGE_BYTES = 2 << 20 };
 
+void lio_buffered_look(lio_buffered *known, int fd)
+{
+    lio_storage_glance(fd, &known->storage);
+    if (!known->storage.unmaps_first)
+        known->refusal = "on this file system a cut of the file would be seen too late";
+}
+
 /* Whether a read that would have waited has begun to fetch its bytes, as Linux does since 5.9:
  * pages on their way count as cached. Seen once, it is believed. */
 static bool has_begun(lio_buffered *known, int fd, const lio_read *read)
@@ -158,4 +165,25 @@ int lio_buffered_populate(lio_buffered *known, int fd, uint64_t offset, uint64_t
     problem = posix_fadvise(fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
     return problem == 0 ? LIO_OK
                         : lio_fail_errno(error, problem, offset, length, "cannot read ahead");
+}
+
+lio_mapped *lio_buffered_find(const lio_file *file, uint64_t *offset, uint64_t length,
+                              lio_mapped_file **place)
+{
+    lio_mapped *mapped = NULL;
+    *place = NULL;
+    if (file->known != NULL)
+        mapped = atomic_load_explicit(&file->known->mapped, memory_order_acquire);
+    if (mapped == NULL || file->kind->place == NULL)
+        return mapped;
+    *place = file->kind->place(file->source, offset, length);
+    return *place != NULL ? mapped : NULL;
+}
+
+void lio_buffered_prefault(const lio_file *file, lio_extent piece)
+{
+    lio_mapped_file *place;
+    lio_mapped *mapped = lio_buffered_find(file, &piece.offset, piece.length, &place);
+    if (mapped != NULL)
+        lio_mapped_prefault(mapped, place, piece.offset, piece.length);
 }

@@ -71,31 +71,22 @@ static int probe(int fd, lio_error *error)
     return LIO_OK;
 }
 
-static int source_open(const char *path, lio_source **out, lio_error *error)
+static int source_open(lio_file *file, lio_error *error)
 {
-    lio_source *source = NULL;
-    int fd = -1, direct = -1;
-    int code = lio_open_file(path, &fd, error);
+    int direct = -1, code = reopen_direct(file->fd, &direct, error);
     if (code != LIO_OK)
         return code;
-    code = reopen_direct(fd, &direct, error);
-    if (code == LIO_OK)
-        code = probe(direct, error);
+    (void)close(file->fd);
+    file->fd = direct;
+    code = probe(direct, error);
     if (code != LIO_OK)
-        goto done;
-    source = calloc(1, sizeof *source);
-    if (source == NULL) {
-        code = lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
-        goto done;
-    }
-    source->fd = direct;
-    direct = -1;
-    *out = source;
-done:
-    if (direct >= 0)
-        (void)close(direct);
-    (void)close(fd);
-    return code;
+        return code;
+    file->source = calloc(1, sizeof *file->source);
+    if (file->source == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *file->source, 0,
+                        "no memory for an engine");
+    file->source->fd = direct;
+    return LIO_OK;
 }
 
 int lio_direct_check(const lio_read *read, lio_error *error)
@@ -174,40 +165,22 @@ static int read_staged(lio_source *source, const lio_read *read, uint64_t *recei
     return code;
 }
 
-static int source_size(lio_source *source, uint64_t *size, lio_error *error)
-{
-    return lio_file_size(source->fd, size, error);
-}
-
 static void source_close(lio_source *source)
 {
     for (size_t i = 0; i < SPARES; i++)
         lio_buffer_close(source->spares[i]);
-    (void)close(source->fd);
     free(source);
 }
 
-static int source_fd(const lio_source *source)
+/* Each process's own ring is made on first use; here it is seen whether one can be. */
+static int open_with_ring(lio_file *file, lio_error *error)
 {
-    return source->fd;
-}
-
-static int open_with_ring(const char *path, lio_source **out, lio_error *error)
-{
-    lio_source *source;
     lio_ring *ring;
-    int code = source_open(path, &source, error);
+    int code = lio_ring_open(-1, 1, 1, &ring, error);
     if (code != LIO_OK)
         return code;
-    /* Each process's own ring is made on first use; here it is seen whether one can be. */
-    code = lio_ring_open(-1, 1, 1, &ring, error);
-    if (code != LIO_OK) {
-        source_close(source);
-        return code;
-    }
     lio_ring_close(ring);
-    *out = source;
-    return LIO_OK;
+    return source_open(file, error);
 }
 
 const lio_file_kind lio_file_direct = {
@@ -215,9 +188,7 @@ const lio_file_kind lio_file_direct = {
     .alignment = LIO_DIRECT_ALIGNMENT,
     .open = source_open,
     .read = read_one,
-    .size = source_size,
     .close = source_close,
-    .fd = source_fd,
 };
 /* One read alone is as well done by its caller (lio_engine_read). */
 const lio_file_kind lio_file_uring = {
@@ -226,16 +197,12 @@ const lio_file_kind lio_file_uring = {
     .is_ringed = true,
     .open = open_with_ring,
     .read = read_one,
-    .size = source_size,
     .close = source_close,
-    .fd = source_fd,
 };
 const lio_file_kind lio_file_staged = {
     .name = "staged",
     .alignment = LIO_DIRECT_ALIGNMENT,
     .open = source_open,
     .read = read_staged,
-    .size = source_size,
     .close = source_close,
-    .fd = source_fd,
 };

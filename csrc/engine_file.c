@@ -52,13 +52,26 @@ int lio_open_file(const char *path, int *fd, lio_error *error)
     return LIO_OK;
 }
 
-int lio_file_size(int fd, uint64_t *size, lio_error *error)
+int lio_fd_size(int fd, uint64_t *size, lio_error *error)
 {
     struct stat status;
     if (fstat(fd, &status) != 0)
         return lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
     *size = (uint64_t)status.st_size;
     return LIO_OK;
+}
+
+void lio_file_close(lio_file file)
+{
+    file.kind->close(file.source);
+    if (file.kind->open != NULL)
+        (void)close(file.fd);
+}
+
+int lio_file_size(lio_file file, uint64_t *size, lio_error *error)
+{
+    return file.kind->size != NULL ? file.kind->size(file.source, size, error)
+                                   : lio_fd_size(file.fd, size, error);
 }
 
 /* cachestat(2): one system call number for all machines; libc has no wrapper yet. */
@@ -90,7 +103,7 @@ static bool read_on(int fd, const lio_read *read, uint32_t alignment, uint64_t *
                     uint32_t *in_vain)
 {
     uint64_t size, whole = *got & ~((uint64_t)alignment - 1);
-    if (*got >= read->needed || lio_file_size(fd, &size, NULL) != LIO_OK ||
+    if (*got >= read->needed || lio_fd_size(fd, &size, NULL) != LIO_OK ||
         read->offset + *got >= size || ++*in_vain > IN_VAIN_MAX)
         return false;
     *got = whole;
@@ -136,7 +149,7 @@ int lio_file_check_size(lio_file file, const lio_read *reads, size_t count, lio_
             end = reads[i].offset + reads[i].needed;
     if (end == 0)
         return LIO_OK;
-    code = file.kind->size(file.source, &size, error);
+    code = lio_file_size(file, &size, error);
     for (size_t i = 0; i < count && code == LIO_OK && size < end; i++)
         if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > size)
             code = lio_short_read(&reads[i], size > reads[i].offset ? size - reads[i].offset : 0,

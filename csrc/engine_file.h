@@ -1,11 +1,10 @@
 /* engine_file: the seam between an engine and the kinds of file that it reads.
  *
- *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory,
- *                                         remote
+ *   engine  -> queue, page cache -> file: pread, direct, staged, uring, mmap,
+ *                                         joined, remote
  *
  * A kind is a table of functions. It performs one request at a time and blocks meanwhile; many
  * threads call it at once. A function that a kind lacks is NULL in its table, and nobody asks for its name.
- * A wrapper is a kind too: it holds another file and passes the calls on (engine_faults.c).
  *
  * Private to the engine.
  */
@@ -28,43 +27,20 @@ typedef enum {
     LIO_CACHED_MAPPED /* the thread copies all of them out of a mapping; the file was whole then */
 } lio_cached;
 
-/* Functions of a kind that reads by way of the page cache. */
-typedef struct {
-    /* Fills `into`, over which the bytes of `read` are cut (the function ignores read->into), with
-     * what is there without waiting; never LIO_CACHED_SOON and filled. */
-    lio_cached (*try_read)(lio_source *source, const lio_read *read, const struct iovec *into,
-                           int count);
-    /* Fills read->into for the first ones of several short reads out of a mapping, and says for how
-     * many; the file was whole then. NULL: try_read does it one by one. */
-    size_t (*copy_each)(lio_source *source, const lio_read *reads, size_t count);
-    /* The most likely result of try_read, where to ask is cheaper than to try. For a short read
-     * to try is cheaper: unless `sure`, the answer is then that the kernel would copy it. */
-    lio_cached (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
-    /* Touches what try_read would copy out of a mapping. */
-    void (*prefault)(lio_source *source, uint64_t offset, uint64_t length);
-    /* How many faults that would most likely be. */
-    size_t (*fault_count)(lio_source *source, lio_extent extent);
-    /* Has the processor bring the first ones of these bytes nearer, as far as they can be copied out of
-     * a mapping. */
-    void (*approach)(lio_source *source, uint64_t offset, uint64_t length);
-    /* Asks the kernel to bring the bytes into the page cache. `is_stream`: by reading them. */
-    int (*populate)(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
-                    lio_error *error);
-    /* Tells that these bytes have come to the page cache. NULL: the kind finds out. */
-    void (*forget_missing)(lio_source *source, uint64_t offset, uint64_t length);
-    /* See lio_engine_map_cached. */
-    const char *(*map_cached)(lio_source *source, uint64_t bytes_max);
-} lio_page_cache;
+typedef struct lio_file lio_file;
+typedef struct lio_mapped lio_mapped;           /* engine_mapped.h */
+typedef struct lio_mapped_file lio_mapped_file; /* one of the files in it */
+typedef struct lio_buffered lio_buffered;       /* engine_buffered.h */
 
 typedef struct {
     const char *name;
     uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
     bool is_ringed;     /* an io_uring may carry the reads of its descriptor */
-    bool keeps_state;   /* a read fails once the file has left the state that it was opened in */
     uint32_t
         stack_bytes; /* of a thread that carries reads; 0: the usual, for calls of the kernel */
-    /* Opens `path`. NULL: the kind has no path. */
-    int (*open)(const char *path, lio_source **out, lio_error *error);
+    /* Fills in the rest of a file whose descriptor is open, which it may put another one in the place of.
+     * NULL: the kind has no path. */
+    int (*open)(lio_file *file, lio_error *error);
     /* Reads up to read->length bytes, at least read->needed. The function adds to `*received` and
      * `*calls` also when it fails. */
     int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
@@ -77,25 +53,40 @@ typedef struct {
     const uint8_t *(*map)(const lio_source *source, uint64_t *size);
     /* Has those of `reads` end soon, with an error, that are under way. NULL: they do by themselves. */
     void (*give_up)(lio_source *source, const lio_read *reads, size_t count);
-    const lio_page_cache *page_cache; /* NULL: the kind goes past it, or cannot tell */
-    int (*size)(lio_source *source, uint64_t *size, lio_error *error);
+    int (*size)(lio_source *source, uint64_t *size, lio_error *error); /* NULL: the descriptor's */
     void (*close)(lio_source *source);
-    int (*fd)(const lio_source *source); /* -1: none */
-    /* See lio_engine_device. NULL: the kind does not look. */
-    uint64_t (*device)(const lio_source *source);
     /* See lio_engine_cached. NULL: by the descriptor. */
     bool (*cached)(lio_source *source, uint64_t offset, uint64_t length, uint64_t *bytes);
     /* See lio_engine_expect_random. NULL: there is nothing to do. */
     void (*expect_random)(lio_source *source);
     /* Counts one owner more of the source, each of whom closes it. NULL: it has one. */
     lio_source *(*share)(lio_source *source);
+
+    /* Of kinds that read by way of the page cache; NULL in all others. */
+
+    /* Fills `into`, over which the bytes of `read` are cut (the function ignores read->into), with
+     * what is there without waiting; never LIO_CACHED_SOON and filled. */
+    lio_cached (*try_read)(lio_source *source, const lio_read *read, const struct iovec *into,
+                           int count);
+    /* The most likely result of try_read, where to ask is cheaper than to try. For a short read
+     * to try is cheaper: unless `sure`, the answer is then that the kernel would copy it. */
+    lio_cached (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
+    /* Finds the file of a mapping that has all of these bytes, and where in it; NULL: none. Where there is
+     * one file alone, the function is NULL. */
+    lio_mapped_file *(*place)(lio_source *source, uint64_t *offset, uint64_t length);
+    /* Asks the kernel to bring the bytes into the page cache. `is_stream`: by reading them. */
+    int (*populate)(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
+                    lio_error *error);
 } lio_file_kind;
 
-/* An open file. Its owner closes it by file.kind->close(file.source). */
-typedef struct {
+/* An open file. Its owner closes it by lio_file_close. */
+struct lio_file {
     const lio_file_kind *kind;
     lio_source *source;
-} lio_file;
+    int fd;              /* -1: none */
+    bool keeps_state;    /* a read fails once it has left the state that it was opened in */
+    lio_buffered *known; /* NULL: the kind goes past the page cache, or cannot tell */
+};
 
 extern const lio_file_kind lio_file_pread;
 extern const lio_file_kind lio_file_direct;
@@ -103,19 +94,12 @@ extern const lio_file_kind lio_file_staged;
 extern const lio_file_kind lio_file_uring;
 extern const lio_file_kind lio_file_mmap;
 
-/* A file over `bytes` (borrowed until close). */
-int lio_file_memory(const uint8_t *bytes, uint64_t size, lio_file *out, lio_error *error);
+/* A file over others, read through the page cache; see lio_engine_open_joined and engine_joined.c. */
+int lio_file_joined(const char *names, const lio_part *parts, size_t count, uint32_t open_max,
+                    lio_file *out, lio_error *error);
 
 /* A file that `remote` (borrowed until close) reads. */
 int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error);
-
-/* Wraps `file`, which the wrapper owns from now on and closes also when wrapping fails: a read
- * fails or is delayed as the script says (lio_engine_inject_faults). Each request goes one way, by
- * `read`, so that the script sees all of them. */
-int lio_file_faults(lio_file file, lio_file *out, lio_error *error);
-
-/* Says which reads of a wrapped file fail; false: `file` is no wrapper. */
-bool lio_file_script(lio_file file, uint64_t every, int sys_errno, uint32_t delay_us);
 
 /* While another process cuts a file, Linux may give zeros for the rest of the page in which the file
  * ends by then. So this asks for the size after the reads: LIO_ERR_SHORT when the file ends before
@@ -126,9 +110,12 @@ int lio_file_check_size(lio_file file, const lio_read *reads, size_t count, lio_
 enum { LIO_DIRECT_ALIGNMENT = LIO_BUFFER_ALIGNMENT };
 int lio_direct_check(const lio_read *read, lio_error *error);
 
+void lio_file_close(lio_file file);
+int lio_file_size(lio_file file, uint64_t *size, lio_error *error);
+
 /* For the kinds that have a descriptor: opens a regular file for reading. */
 int lio_open_file(const char *path, int *fd, lio_error *error);
-int lio_file_size(int fd, uint64_t *size, lio_error *error);
+int lio_fd_size(int fd, uint64_t *size, lio_error *error);
 /* How many of `length` bytes (0: to the end of the file) the page cache holds; false where the
  * kernel cannot say. */
 bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes);

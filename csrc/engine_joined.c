@@ -1,5 +1,19 @@
-#include "engine_joined.h"
-
+/* The joined kind: several files as one.
+ *
+ *   [file 0] zeros [file 1] zeros [file 2] ...     each from a multiple of LIO_PART_ALIGNMENT on
+ *
+ * So records of many files are read as those of one: planned together, in one queue, into one memory. A
+ * read may go over the end of one file into the next; between files there are zeros.
+ *
+ * Few files are open at a time (engine_descriptors.h). Those whose bytes are in the page cache are
+ * mapped, side by side as they lie here, and need no descriptor.
+ *
+ * Each file is read in the state of one transaction: after its bytes its meta page of that
+ * transaction is read again, and if it is another one by then, the read fails with
+ * LIO_ERR_CHANGED. So nobody need ask the meta pages again (lio_engine_keeps_state).
+ *
+ * In errors, the offset is one of this file; the caller knows which file that is.
+ */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,12 +23,9 @@
 #include <unistd.h>
 
 #include "engine_buffered.h"
-#include "engine_mapped.h"
+#include "engine_descriptors.h"
 #include "extent.h"
 #include "format.h"
-
-/* So many reads make a mapping worth while. */
-enum { MAPPED_FROM = 32 };
 
 /* A kernel lets a process map 65,530 areas, unless vm.max_map_count was changed. */
 enum { MAPPED_FILES_MAX = 30000 };
@@ -30,10 +41,6 @@ struct lio_source {
     lio_descriptors *files;
     lio_buffered known;
     _Atomic size_t owners;
-    bool is_one_system;        /* all files lie on one file system */
-    uint64_t mapped_bytes_max; /* 0: no mapping */
-    atomic_uint reads;         /* of what may be cached, made and asked about, to MAPPED_FROM */
-    _Atomic(lio_mapped *) mapped;
 };
 
 static size_t number_of(const lio_source *source, const lio_part *part)
@@ -114,7 +121,7 @@ static int check_state(const lio_part *part, int fd, const lio_read *read, lio_e
     uint8_t body[LIO_META_BODY_BYTES];
     lio_read meta = {part->meta, sizeof body, sizeof body, body};
     uint64_t received = 0, calls = 0, size;
-    int code = lio_file_size(fd, &size, error);
+    int code = lio_fd_size(fd, &size, error);
     if (code == LIO_OK && !lio_fits(read->offset, read->needed, size))
         code = lio_short_read(read, size > read->offset ? size - read->offset : 0, error);
     if (code == LIO_OK)
@@ -247,40 +254,18 @@ static bool is_cached(void *owner, lio_mapped_file *file, uint64_t offset, uint6
     return found;
 }
 
-static const char *map_cached(lio_source *source, uint64_t bytes_max)
+static lio_mapped *map_files(lio_source *source)
 {
-    if (source->mapped_bytes_max > 0)
-        return NULL;
-    if (!source->known.storage.unmaps_first)
-        return "on this file system a cut of the file would be seen too late";
-    if (!source->is_one_system)
-        return "the files lie on several file systems";
-    if (source->count > MAPPED_FILES_MAX)
-        return "the files are more than a process may map";
-    source->mapped_bytes_max = bytes_max;
-    return bytes_max > 0 ? NULL : "the memory budget has no room for it";
-}
-
-/* The mapping; NULL: there is none, or not yet. Each call is for a read. */
-static lio_mapped *mapping_of(lio_source *source)
-{
-    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    if (mapped == NULL && source->mapped_bytes_max > 0 &&
-        atomic_load_explicit(&source->reads, memory_order_relaxed) < MAPPED_FROM &&
-        atomic_fetch_add(&source->reads, 1) + 1 == MAPPED_FROM) {
-        lio_mapped_file *last = &source->places[source->count - 1];
-        mapped = lio_mapped_reserve(last->place + lio_round_up(last->size, LIO_PIECE_BYTES),
-                                    source->mapped_bytes_max, is_cached, source);
-        atomic_store_explicit(&source->mapped, mapped, memory_order_release);
-    }
-    return mapped;
+    const lio_mapped_file *last = &source->places[source->count - 1];
+    return lio_mapped_reserve(last->place + lio_round_up(last->size, LIO_PIECE_BYTES),
+                              source->known.mapped_bytes_max, is_cached, source);
 }
 
 /* By a call it reads from a file that is open, or was. */
 static lio_cached try_read(lio_source *source, const lio_read *read, const struct iovec *into,
                            int count)
 {
-    lio_mapped *mapped = mapping_of(source);
+    lio_mapped *mapped = lio_buffered_mapping(&source->known, map_files, source);
     const lio_part *part = part_of(source, read->offset, read->length);
     lio_read there = *read;
     lio_cached found;
@@ -303,7 +288,7 @@ static lio_cached try_read(lio_source *source, const lio_read *read, const struc
 
 static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
-    lio_mapped *mapped = mapping_of(source);
+    lio_mapped *mapped = lio_buffered_mapping(&source->known, map_files, source);
     const lio_part *part = part_of(source, offset, length);
     lio_cached found;
     int fd;
@@ -321,35 +306,13 @@ static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bo
     return found;
 }
 
-static size_t fault_count(lio_source *source, lio_extent extent)
+static lio_mapped_file *place(lio_source *source, uint64_t *offset, uint64_t length)
 {
-    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    const lio_part *part = part_of(source, extent.offset, extent.length);
-    return mapped == NULL || part == NULL
-               ? 0
-               : lio_mapped_untouched(mapped, place_of(source, part), extent.offset - part->base,
-                                      extent.length);
-}
-
-/* Besides its bytes a copy takes the file's meta page, and a look at the page behind. */
-static void approach(lio_source *source, uint64_t offset, uint64_t length)
-{
-    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    const lio_part *part = part_of(source, offset, length);
-    if (mapped == NULL || part == NULL)
-        return;
-    lio_mapped_approach(mapped, place_of(source, part), offset - part->base, length);
-    lio_mapped_approach(mapped, place_of(source, part), part->meta, LIO_META_BODY_BYTES);
-    lio_mapped_approach(mapped, place_of(source, part),
-                        lio_round_up(offset - part->base + length, LIO_PART_ALIGNMENT), 1);
-}
-
-static void prefault(lio_source *source, uint64_t offset, uint64_t length)
-{
-    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    const lio_part *part = part_of(source, offset, length);
-    if (mapped != NULL && part != NULL)
-        lio_mapped_prefault(mapped, place_of(source, part), offset - part->base, length);
+    const lio_part *part = part_of(source, *offset, length);
+    if (part == NULL)
+        return NULL;
+    *offset -= part->base;
+    return place_of(source, part);
 }
 
 static int populate(lio_source *source, uint64_t offset, uint64_t length, bool is_stream,
@@ -414,7 +377,7 @@ static void source_close(lio_source *source)
 {
     if (atomic_fetch_sub(&source->owners, 1) > 1)
         return;
-    lio_mapped_close(source->mapped);
+    lio_mapped_close(source->known.mapped);
     lio_descriptors_close(source->files);
     free(source->places);
     free(source->bases);
@@ -422,39 +385,19 @@ static void source_close(lio_source *source)
     free(source);
 }
 
-static int source_fd(const lio_source *source)
-{
-    return lio_descriptors_first(source->files);
-}
-
-static uint64_t source_device(const lio_source *source)
-{
-    return (uint64_t)source->known.storage.device_major << 32 | source->known.storage.device_minor;
-}
-
-static const lio_page_cache page_cache = {
-    .try_read = try_read,
-    .holds = holds,
-    .prefault = prefault,
-    .fault_count = fault_count,
-    .approach = approach,
-    .populate = populate,
-    .map_cached = map_cached,
-};
-
 static const lio_file_kind joined = {
     .name = "pread",
     .alignment = 1,
-    .keeps_state = true,
     .read = read_one,
-    .page_cache = &page_cache,
     .size = source_size,
     .close = source_close,
-    .fd = source_fd,
-    .device = source_device,
     .cached = cached_bytes,
     .expect_random = expect_random,
     .share = source_share,
+    .try_read = try_read,
+    .holds = holds,
+    .place = place,
+    .populate = populate,
 };
 
 /* Each part lies behind the one before, and has its meta page. */
@@ -481,14 +424,22 @@ static int open_files(lio_source *source, const char *names, uint32_t open_max, 
     int code;
     if (ids == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for the names of files");
-    source->is_one_system = true;
-    for (size_t i = 0; i < source->count; i++) {
+    for (size_t i = 0; i < source->count; i++)
         ids[i] = (lio_file_id){source->parts[i].device, source->parts[i].inode};
-        source->is_one_system &= ids[i].device == ids[0].device;
-    }
     code = lio_descriptors_open(names, ids, source->count, open_max, &source->files, error);
     free(ids);
     return code;
+}
+
+/* Looks at the storage, and whether all files can be mapped. */
+static void look(lio_source *source)
+{
+    lio_buffered_look(&source->known, lio_descriptors_first(source->files));
+    for (size_t i = 1; i < source->count && source->known.refusal == NULL; i++)
+        if (source->parts[i].device != source->parts[0].device)
+            source->known.refusal = "the files lie on several file systems";
+    if (source->count > MAPPED_FILES_MAX && source->known.refusal == NULL)
+        source->known.refusal = "the files are more than a process may map";
 }
 
 /* Gives each file its place in the mapping. */
@@ -502,6 +453,7 @@ static void lay_out(lio_source *source)
         source->places[i].size = size;
         source->places[i].last = lio_round_down(size - 1, page);
         source->places[i].end = size;
+        source->places[i].meta = (lio_extent){source->parts[i].meta, LIO_META_BODY_BYTES};
         place += lio_round_up(size, LIO_PIECE_BYTES);
     }
 }
@@ -535,7 +487,11 @@ int lio_file_joined(const char *names, const lio_part *parts, size_t count, uint
         source_close(source);
         return code;
     }
-    lio_storage_glance(lio_descriptors_first(source->files), &source->known.storage);
-    *out = (lio_file){.kind = &joined, .source = source};
+    look(source);
+    *out = (lio_file){.kind = &joined,
+                      .source = source,
+                      .fd = lio_descriptors_first(source->files),
+                      .keeps_state = true,
+                      .known = &source->known};
     return LIO_OK;
 }

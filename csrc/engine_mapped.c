@@ -227,7 +227,7 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
     lio_mapped *mapped;
     uint8_t byte;
-    if (lio_file_size(fd, &size, NULL) != LIO_OK || size <= page ||
+    if (lio_fd_size(fd, &size, NULL) != LIO_OK || size <= page ||
         !lio_cached_bytes(fd, 0, page, &cached))
         return NULL;
     mapped = mapped_make(fd, size, bytes_max);
@@ -389,27 +389,41 @@ static inline void loads_before(void)
 #pragma GCC diagnostic pop
 #endif
 
-/* A copy in one go, and the last page, which is looked at afterwards. */
+/* Copies in one go, and the last page, which is looked at afterwards. */
 typedef struct {
-    const uint8_t *from;
-    const struct iovec *into;
-    int count;
-    const uint8_t *behind; /* NULL, or copied after that */
-    const lio_read *behind_into;
+    const uint8_t *begin; /* of the file */
+    const lio_read *reads;
+    size_t count;
+    const uint8_t *from;      /* and what lies here, cut into pieces */
+    const struct iovec *into; /* of memory */
+    int pieces;
+    const lio_read *behind; /* NULL, or copied after all of them */
     const uint8_t *last;
 } job;
+
+static inline void prefetch(const uint8_t *from, uint64_t length)
+{
+    for (uint64_t at = 0; at < length && at < APPROACHED_BYTES; at += LINE_BYTES)
+        __builtin_prefetch(from + at);
+}
 
 /* The bytes are there before the look at the last page, and that before the copy is believed. */
 static void copy_and_look(const job *now)
 {
     const uint8_t *from = now->from;
-    for (int i = 0; i < now->count; i++) {
+    for (size_t i = 0; i < now->count; i++) {
+        const lio_read *read = &now->reads[i];
+        if (i + 1 < now->count)
+            prefetch(now->begin + read[1].offset, read[1].length);
+        lio_copy(read->into, now->begin + read->offset, (size_t)read->length);
+    }
+    for (int i = 0; i < now->pieces; i++) {
         lio_copy(now->into[i].iov_base, from, now->into[i].iov_len);
         from += now->into[i].iov_len;
     }
     loads_before();
     if (now->behind != NULL) {
-        memcpy(now->behind_into->into, now->behind, (size_t)now->behind_into->length);
+        memcpy(now->behind->into, now->begin + now->behind->offset, (size_t)now->behind->length);
         loads_before();
     }
     (void)*(const volatile uint8_t *)now->last;
@@ -437,23 +451,21 @@ static bool holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_
            is_there(m, file, (lio_extent){offset, length}, believed);
 }
 
-/* The file of which a caller speaks. */
-static lio_mapped_file *named(lio_mapped *m, lio_mapped_file *file)
-{
-    return file != NULL ? file : &m->whole;
-}
-
 bool lio_mapped_holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length)
 {
     bool believed = length > LONG_BYTES;
-    return holds(m, named(m, file), offset, length, &believed);
+    return holds(m, file != NULL ? file : &m->whole, offset, length, &believed);
 }
 
-void lio_mapped_forget_missing(lio_mapped *m, uint64_t offset, uint64_t length)
+void lio_mapped_forget_missing(lio_mapped *m, const lio_mapped_file *file, uint64_t offset,
+                               uint64_t length)
 {
-    if (length == 0 || !lio_fits(offset, length, m->whole.size))
+    uint64_t begin;
+    file = file != NULL ? file : &m->whole;
+    begin = file->place + offset;
+    if (length == 0 || !lio_fits(offset, length, file->size))
         return;
-    for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
+    for (uint64_t piece = begin / PIECE_BYTES; piece <= (begin + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
         if (lio_piece_state_of(seen) == LIO_PIECE_MISSING) {
@@ -495,21 +507,18 @@ static uint64_t page_behind(const lio_mapped *m, const lio_mapped_file *file, li
     return is_near ? next : file->last;
 }
 
-/* `believed`: as for is_there. `work`: with all but the addresses of the mapping. */
-static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool believed, job work)
+/* `believed`: as for is_there. */
+static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool believed,
+                      const struct iovec *into, int count, const lio_read *behind)
 {
-    const uint8_t *begin = m->map + file->place;
+    job work = {.begin = m->map + file->place, .into = into, .pieces = count, .behind = behind};
     bool copied, unused = false;
     uint64_t begun;
-    if (!holds(m, file, e.offset, e.length, &believed))
+    if (!holds(m, file, e.offset, e.length, &believed) ||
+        (behind != NULL && !holds(m, file, behind->offset, behind->length, &unused)))
         return false;
-    if (work.behind_into != NULL) {
-        if (!holds(m, file, work.behind_into->offset, work.behind_into->length, &unused))
-            return false;
-        work.behind = begin + work.behind_into->offset;
-    }
-    work.from = begin + e.offset;
-    work.last = begin + page_behind(m, file, e);
+    work.from = work.begin + e.offset;
+    work.last = work.begin + page_behind(m, file, e);
     begun = believed ? lio_now_ns() : 0;
     copied = copy_guarded(m->map, m->size, &work);
     if (believed && lio_now_ns() - begun > WAIT_NS_MIN + e.length / BYTES_NS_MIN && has_waited())
@@ -522,53 +531,32 @@ static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool b
 bool lio_mapped_copy(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length,
                      const struct iovec *into, int count, const lio_read *behind)
 {
-    job work = {.into = into, .count = count, .behind_into = behind};
-    return copy_held(m, named(m, file), (lio_extent){offset, length}, length > LONG_BYTES, work);
-}
-
-/* As copy_guarded, for several reads. */
-static bool copy_each_guarded(const lio_mapped *m, const lio_read *reads, size_t count)
-{
-    copy now;
-    now.begin = m->map;
-    now.end = m->map + m->size;
-    if (sigsetjmp(now.back, 0) != 0)
-        return false;
-    under_way = &now;
-    atomic_signal_fence(memory_order_seq_cst);
-    for (size_t i = 0; i < count; i++) {
-        if (i + 1 < count)
-            lio_mapped_approach((lio_mapped *)(uintptr_t)m, NULL, reads[i + 1].offset,
-                                reads[i + 1].length);
-        lio_copy(reads[i].into, m->map + reads[i].offset, (size_t)reads[i].length);
-    }
-    loads_before();
-    (void)*(const volatile uint8_t *)(m->map + m->whole.last);
-    atomic_signal_fence(memory_order_seq_cst);
-    under_way = NULL;
-    return true;
+    return copy_held(m, file != NULL ? file : &m->whole, (lio_extent){offset, length},
+                     length > LONG_BYTES, into, count, behind);
 }
 
 size_t lio_mapped_copy_each(lio_mapped *m, const lio_read *reads, size_t count)
 {
-    size_t held = 0;
-    for (bool believed = false; held < count; held++)
-        if (reads[held].length > LONG_BYTES ||
-            !holds(m, &m->whole, reads[held].offset, reads[held].length, &believed))
+    job work = {.begin = m->map, .reads = reads, .last = m->map + m->whole.last};
+    for (bool believed = false; work.count < count; work.count++)
+        if (reads[work.count].length > LONG_BYTES ||
+            !holds(m, &m->whole, reads[work.count].offset, reads[work.count].length, &believed))
             break;
-    if (held == 0 || !copy_each_guarded(m, reads, held))
+    if (work.count == 0 || !copy_guarded(m->map, m->size, &work))
         return 0;
-    for (size_t i = 0; i < held; i++)
+    for (size_t i = 0; i < work.count; i++)
         note_touched(m, reads[i].offset, reads[i].length);
-    return held;
+    return work.count;
 }
 
-size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offset,
+size_t lio_mapped_untouched(const lio_mapped *m, const lio_mapped_file *file, uint64_t offset,
                             uint64_t length)
 {
-    const lio_mapped_file *file = named(m, given);
-    uint64_t begin = file->place + offset, end = begin + length;
+    uint64_t begin, end;
     size_t found = 0;
+    file = file != NULL ? file : &m->whole;
+    begin = file->place + offset;
+    end = begin + length;
     if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, file->end))
         return 0;
     for (uint64_t window = begin / WINDOW_BYTES; window <= (end - 1) / WINDOW_BYTES; window++) {
@@ -579,39 +567,41 @@ size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offs
     return found;
 }
 
-void lio_mapped_prefault(lio_mapped *m, lio_mapped_file *given, uint64_t offset, uint64_t length)
+void lio_mapped_prefault(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length)
 {
-    lio_mapped_file *file = named(m, given);
     uint8_t byte;
     struct iovec into = {.iov_base = &byte, .iov_len = 1};
     uint64_t next;
+    file = file != NULL ? file : &m->whole;
     if (!lio_fits(offset, length, file->end))
         return;
     for (uint64_t end = offset + length; offset < end; offset = next) {
         uint64_t window = (file->place + offset) / WINDOW_BYTES;
         next = (window + 1) * WINDOW_BYTES - file->place;
         if (!(seen_around(m, window) & bit_of(window)) &&
-            !copy_held(m, file, (lio_extent){offset, 1}, true, (job){.into = &into, .count = 1}))
+            !copy_held(m, file, (lio_extent){offset, 1}, true, &into, 1, NULL))
             return;
     }
 }
 
-void lio_mapped_approach(lio_mapped *m, lio_mapped_file *given, uint64_t offset, uint64_t length)
+/* Of several files, a copy takes the file's meta page, and a look at the page behind the bytes. */
+void lio_mapped_approach(const lio_mapped *m, const lio_mapped_file *file, uint64_t offset,
+                         uint64_t length)
 {
-    const lio_mapped_file *file = named(m, given);
-    const uint8_t *begin = m->map + file->place;
-    uint64_t end = offset + (length < APPROACHED_BYTES ? length : APPROACHED_BYTES);
-    if (!lio_fits(offset, length, file->size))
+    const uint8_t *begin = file != NULL ? m->map + file->place : m->map;
+    if (!lio_fits(offset, length, file != NULL ? file->size : m->whole.size))
         return;
-    for (uint64_t at = offset; at < end; at += LINE_BYTES)
-        __builtin_prefetch(begin + at);
+    prefetch(begin + offset, length);
+    if (file == NULL)
+        return;
+    prefetch(begin + file->meta.offset, file->meta.length);
+    prefetch(begin + lio_round_up(offset + length, m->page_bytes), 1);
 }
 
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)
 {
-    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     uint64_t last = size > 0 ? lio_round_down(size - 1, (uint64_t)sysconf(_SC_PAGESIZE)) : 0;
-    job work = {.from = map + read->offset, .into = &into, .count = 1, .last = map + last};
+    job work = {.begin = map, .reads = read, .count = 1, .last = map + last};
     (void)pthread_once(&once, install);
     return lio_fits(read->offset, read->length, last) && is_guarded(this_second()) &&
            copy_guarded(map, size, &work);

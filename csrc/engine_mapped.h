@@ -39,9 +39,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "engine.h"
-
-typedef struct lio_mapped lio_mapped;
+#include "engine_file.h"
 
 /* Bytes that are asked about together. */
 enum { LIO_PIECE_BYTES = 256 << 10 };
@@ -50,14 +48,15 @@ enum { LIO_PIECE_BYTES = 256 << 10 };
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
 
-/* One of several files that lie side by side in a mapping. */
-typedef struct {
+/* A file in a mapping, where several may lie side by side. */
+struct lio_mapped_file {
     uint64_t place, size; /* in the mapping, a multiple of LIO_PIECE_BYTES, and its bytes */
     uint64_t last;        /* where in the file its last page begins */
     uint64_t end;         /* of what is copied: the last page, unless the caller looks whether the
                            * file is as long as it was after each copy from that */
+    lio_extent meta;      /* of its meta page: what each copy takes along; empty: nothing */
     atomic_bool is_mapped;
-} lio_mapped_file;
+};
 
 /* Whether all of these bytes of the file are in the page cache. After true the file is mapped, to its
  * place in `map`: the mapping. */
@@ -71,7 +70,8 @@ lio_mapped *lio_mapped_reserve(uint64_t size, uint64_t bytes_max, lio_mapped_ask
 void lio_mapped_close(lio_mapped *mapped);
 
 /* Somebody has brought these bytes to the page cache: what was said to be missing is asked for again. */
-void lio_mapped_forget_missing(lio_mapped *mapped, uint64_t offset, uint64_t length);
+void lio_mapped_forget_missing(lio_mapped *mapped, const lio_mapped_file *file, uint64_t offset,
+                               uint64_t length);
 
 /* Whether lio_mapped_copy would most likely do. */
 bool lio_mapped_holds(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset, uint64_t length);
@@ -88,7 +88,7 @@ size_t lio_mapped_copy_each(lio_mapped *mapped, const lio_read *reads, size_t co
 /* How many faults lio_mapped_prefault would most likely make there, of what lio_mapped_holds has
  * just said to be held; 0 where it gains nothing: for short reads, and where the process had one
  * processor when the mapping was opened. Pages that the kernel has unmapped since are not known. */
-size_t lio_mapped_untouched(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
+size_t lio_mapped_untouched(const lio_mapped *mapped, const lio_mapped_file *file, uint64_t offset,
                             uint64_t length);
 
 /* Touches once what lio_mapped_copy would copy, in each window that the kernel maps at a fault: who
@@ -97,8 +97,9 @@ void lio_mapped_prefault(lio_mapped *mapped, lio_mapped_file *file, uint64_t off
                          uint64_t length);
 
 /* Has the processor bring the first ones of `length` bytes at `offset`, which will most likely be copied
- * next, to its cache: it does not look past the page that it reads. Touches nothing. */
-void lio_mapped_approach(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
+ * next, to its cache, with what a copy looks at besides: it does not look past the page that it reads.
+ * Touches nothing. */
+void lio_mapped_approach(const lio_mapped *mapped, const lio_mapped_file *file, uint64_t offset,
                          uint64_t length);
 
 /* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "engine_file.h"
 #include "engine_mapped.h"
@@ -18,43 +17,32 @@ struct lio_source {
     bool unmaps_first; /* see lio_storage */
 };
 
-static int source_open(const char *path, lio_source **out, lio_error *error)
+static int source_open(lio_file *file, lio_error *error)
 {
-    lio_source *source = NULL;
+    lio_source made = {.fd = file->fd};
     lio_storage storage;
-    void *map = NULL;
-    uint64_t size = 0;
-    int fd = -1, code = lio_open_file(path, &fd, error);
+    int code = lio_fd_size(file->fd, &made.size, error);
     if (code != LIO_OK)
         return code;
-    code = lio_file_size(fd, &size, error);
-    if (code != LIO_OK)
-        goto failed;
-    if (size > SIZE_MAX / 2) {
-        code = lio_fail(error, LIO_ERR_UNSUPPORTED, 0, size, 0, "the file is too large to map");
-        goto failed;
-    }
-    source = malloc(sizeof *source);
-    if (source == NULL) {
-        code = lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
-        goto failed;
-    }
-    if (size > 0) {
-        map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+    if (made.size > SIZE_MAX / 2)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, made.size, 0,
+                        "the file is too large to map");
+    file->source = malloc(sizeof *file->source);
+    if (file->source == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof made, 0, "no memory for an engine");
+    if (made.size > 0) {
+        void *map = mmap(NULL, (size_t)made.size, PROT_READ, MAP_SHARED, file->fd, 0);
         if (map == MAP_FAILED) {
-            code = lio_fail_errno(error, errno, 0, size, "cannot map the file");
-            goto failed;
+            code = lio_fail_errno(error, errno, 0, made.size, "cannot map the file");
+            free(file->source);
+            return code;
         }
+        made.map = map;
     }
-    lio_storage_glance(fd, &storage);
-    *source = (lio_source){
-        .fd = fd, .map = map, .size = size, .unmaps_first = storage.unmaps_first};
-    *out = source;
+    lio_storage_glance(file->fd, &storage);
+    made.unmaps_first = storage.unmaps_first;
+    *file->source = made;
     return LIO_OK;
-failed:
-    free(source);
-    (void)close(fd);
-    return code;
 }
 
 static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
@@ -74,22 +62,11 @@ static const uint8_t *map(const lio_source *source, uint64_t *size)
     return source->map;
 }
 
-static int source_size(lio_source *source, uint64_t *size, lio_error *error)
-{
-    return lio_file_size(source->fd, size, error);
-}
-
 static void source_close(lio_source *source)
 {
     if (source->map != NULL)
         (void)munmap(source->map, (size_t)source->size);
-    (void)close(source->fd);
     free(source);
-}
-
-static int source_fd(const lio_source *source)
-{
-    return source->fd;
 }
 
 const lio_file_kind lio_file_mmap = {
@@ -98,7 +75,5 @@ const lio_file_kind lio_file_mmap = {
     .open = source_open,
     .read = read_one,
     .map = map,
-    .size = source_size,
     .close = source_close,
-    .fd = source_fd,
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "contract.h"
+#include "engine_buffered.h"
 #include "engine_queue.h"
 
 /* Above this, copying from the page cache is worth a thread of its own. */
@@ -23,13 +24,25 @@ enum { PREFAULT_FROM = 4 };
 static lio_cached try_counted(lio_engine *engine, const lio_read *read, const struct iovec *into,
                               int count)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
+    const lio_file *file = &engine->file;
     lio_cached found = LIO_CACHED_NOT;
-    if (cache != NULL)
-        found = cache->try_read(engine->file.source, read, into, count);
+    if (file->kind->try_read != NULL)
+        found = file->kind->try_read(file->source, read, into, count);
     if (found >= LIO_CACHED_BY_CALL)
-        lio_meter_add(&engine->meter, 1, read->length);
+        lio_engine_add(engine, 1, read->length);
     return found;
+}
+
+/* Notes what was copied since `begun_ns`, unless that is 0. */
+static void note_cached(lio_engine *engine, uint64_t begun_ns, uint64_t offset, uint64_t bytes,
+                        size_t count)
+{
+    if (begun_ns != 0)
+        lio_engine_note_since(engine, begun_ns,
+                              (lio_span){.kind = LIO_SPAN_CACHED,
+                                         .offset = offset,
+                                         .amount = bytes,
+                                         .count = (uint32_t)count});
 }
 
 /* `check`: compares the file's size afterwards where a call of the kernel gave the bytes. */
@@ -37,25 +50,21 @@ static bool try_read(lio_engine *engine, uint64_t offset, const struct iovec *in
                      bool check)
 {
     lio_read read = {.offset = offset};
-    lio_span span = {.kind = LIO_SPAN_CACHED, .offset = offset, .count = 1};
-    bool traced = lio_meter_traces(&engine->meter), all;
     lio_cached found;
+    uint64_t begun_ns;
+    bool all;
     for (int i = 0; i < count; i++)
         read.length += into[i].iov_len;
     read.needed = read.length;
     if (!lio_fits(offset, read.length, INT64_MAX))
         return false;
-    if (traced)
-        span.queued_ns = span.begun_ns = lio_now_ns();
+    begun_ns = lio_engine_traced_ns(engine);
     found = try_counted(engine, &read, into, count);
     all = found == LIO_CACHED_MAPPED ||
           (found == LIO_CACHED_BY_CALL &&
            (!check || lio_file_check_size(engine->file, &read, 1, NULL) == LIO_OK));
-    if (traced && all) {
-        span.ended_ns = lio_now_ns();
-        span.amount = read.length;
-        lio_meter_note(&engine->meter, span);
-    }
+    if (all)
+        note_cached(engine, begun_ns, offset, read.length, 1);
     return all;
 }
 
@@ -73,15 +82,15 @@ bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec
 /* How an extent is held; not at all once `*calls` have been used up. */
 static lio_cached how_held(lio_engine *engine, lio_extent e, size_t *calls, bool sure)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
+    const lio_file *file = &engine->file;
     lio_cached found;
-    if (cache == NULL || !lio_fits(e.offset, e.length, INT64_MAX))
+    if (file->kind->holds == NULL || !lio_fits(e.offset, e.length, INT64_MAX))
         return LIO_CACHED_NOT;
     if (e.length == 0)
         return LIO_CACHED_MAPPED;
     if (e.length < GATHER_SHORT_BYTES && *calls >= GATHER_CALLS_MAX)
         return LIO_CACHED_NOT;
-    found = cache->holds(engine->file.source, e.offset, e.length, sure);
+    found = file->kind->holds(file->source, e.offset, e.length, sure);
     *calls += found == LIO_CACHED_BY_CALL && e.length < GATHER_SHORT_BYTES;
     return found;
 }
@@ -108,55 +117,56 @@ bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t 
 
 bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
-    for (size_t i = 0; cache != NULL && i < count; i++)
+    const lio_file *file = &engine->file;
+    for (size_t i = 0; file->kind->holds != NULL && i < count; i++)
         if (!lio_fits(extents[i].offset, extents[i].length, INT64_MAX) ||
-            cache->holds(engine->file.source, extents[i].offset, extents[i].length, false) !=
+            file->kind->holds(file->source, extents[i].offset, extents[i].length, false) !=
                 LIO_CACHED_MAPPED)
             return false;
-    return cache != NULL;
+    return file->kind->holds != NULL;
 }
 
 size_t lio_engine_copy_each(lio_engine *engine, const lio_read *reads, size_t count)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
-    lio_span span = {.kind = LIO_SPAN_CACHED, .offset = count > 0 ? reads[0].offset : 0};
-    bool traced = lio_meter_traces(&engine->meter);
-    size_t copied;
-    if (cache == NULL || cache->copy_each == NULL)
-        return 0;
-    if (traced)
-        span.queued_ns = span.begun_ns = lio_now_ns();
-    copied = cache->copy_each(engine->file.source, reads, count);
+    lio_mapped_file *place;
+    uint64_t begun_ns = lio_engine_traced_ns(engine), bytes = 0, offset = 0;
+    lio_mapped *mapped = lio_buffered_find(&engine->file, &offset, 1, &place);
+    size_t copied = 0;
+    if (mapped != NULL && place == NULL) /* there is one file */
+        copied = lio_mapped_copy_each(mapped, reads, count);
     for (size_t i = 0; i < copied; i++)
-        span.amount += reads[i].length;
-    if (copied > 0)
-        lio_meter_add(&engine->meter, copied, span.amount);
-    if (traced && copied > 0) {
-        span.ended_ns = lio_now_ns();
-        span.count = (uint32_t)copied;
-        lio_meter_note(&engine->meter, span);
+        bytes += reads[i].length;
+    if (copied > 0) {
+        lio_engine_add(engine, copied, bytes);
+        note_cached(engine, begun_ns, reads[0].offset, bytes, copied);
     }
     return copied;
 }
 
 void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
-    if (cache != NULL)
-        cache->approach(engine->file.source, offset, length);
+    lio_mapped_file *place;
+    lio_mapped *mapped = lio_buffered_find(&engine->file, &offset, length, &place);
+    if (mapped != NULL)
+        lio_mapped_approach(mapped, place, offset, length);
+}
+
+/* How many faults that would most likely be. */
+static size_t count_faults(const lio_engine *engine, lio_extent extent)
+{
+    lio_mapped_file *place;
+    const lio_mapped *mapped = lio_buffered_find(&engine->file, &extent.offset, extent.length,
+                                                 &place);
+    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, place, extent.offset, extent.length);
 }
 
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
     lio_hint *hint;
     lio_queue *queue;
     size_t faults = 0, wanted = 0;
-    if (cache == NULL)
-        return;
     for (size_t i = 1; i < count; i++) {
-        size_t more = cache->fault_count(engine->file.source, extents[i]);
+        size_t more = count_faults(engine, extents[i]);
         faults += more;
         wanted += more > 0;
     }
@@ -167,7 +177,7 @@ void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t c
         return;
     hint->count = hint->begun = 0;
     for (size_t i = 1; i < count && hint->count < wanted; i++)
-        if (cache->fault_count(engine->file.source, extents[i]) > 0)
+        if (count_faults(engine, extents[i]) > 0)
             hint->extents[hint->count++] = extents[i];
     if (hint->count > 0)
         lio_queue_hint(queue, hint);
@@ -189,13 +199,12 @@ static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint
 static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                    size_t count, uint8_t *into)
 {
-    const lio_page_cache *cache = engine->file.kind->page_cache;
     uint64_t end = 0;
     lio_read last = {0}; /* of those by a call, in the file */
     for (size_t i = 0; i < count; i++) {
         if (i + APPROACHED < count)
-            cache->approach(engine->file.source, extents[i + APPROACHED].offset,
-                            extents[i + APPROACHED].length);
+            lio_engine_approach(engine, extents[i + APPROACHED].offset,
+                                extents[i + APPROACHED].length);
         lio_read read = {extents[i].offset, extents[i].length, extents[i].length,
                          into + offsets[i]};
         struct iovec place = {.iov_base = read.into, .iov_len = (size_t)read.length};
@@ -216,19 +225,14 @@ static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t
 bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint8_t *into, uint64_t room)
 {
-    lio_span span = {.kind = LIO_SPAN_CACHED, .count = (uint32_t)count};
-    bool traced = lio_meter_traces(&engine->meter);
-    if (traced)
-        span.queued_ns = span.begun_ns = lio_now_ns();
+    uint64_t begun_ns = lio_engine_traced_ns(engine), bytes = 0;
     if (!can_gather(engine, extents, offsets, count, room) ||
         !gather(engine, extents, offsets, count, into))
         return false;
-    if (traced && count > 0) {
-        span.ended_ns = lio_now_ns();
-        for (size_t i = 0; i < count; i++)
-            span.amount += extents[i].length;
-        lio_meter_note(&engine->meter, span);
-    }
+    for (size_t i = 0; begun_ns != 0 && i < count; i++)
+        bytes += extents[i].length;
+    if (count > 0)
+        note_cached(engine, begun_ns, 0, bytes, count);
     return true;
 }
 
@@ -257,7 +261,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     lio_queue *queue;
     uint64_t pieces, size = 0;
     int code;
-    if (engine->file.kind->page_cache == NULL)
+    if (engine->file.kind->populate == NULL)
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine fills no page cache",
                         engine->file.kind->name);
     pieces = piece > 0 ? count_pieces(ranges, count, piece) : UINT64_MAX;
@@ -266,7 +270,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
                         "reading ahead of impossible size or place");
     code = lio_queue_of(engine, &queue, error);
     if (code == LIO_OK && is_stream)
-        code = engine->file.kind->size(engine->file.source, &size, error);
+        code = lio_file_size(engine->file, &size, error);
     if (code == LIO_OK)
         code = lio_ticket_make(queue, (size_t)pieces, &ticket, error);
     if (code != LIO_OK)
@@ -291,21 +295,20 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
 
 bool lio_engine_has_come(lio_engine *engine, uint64_t offset)
 {
-    const lio_page_cache *page_cache = engine->file.kind->page_cache;
+    const lio_file *file = &engine->file;
     uint8_t byte;
     struct iovec into = {.iov_base = &byte, .iov_len = 1};
     lio_read read = {.offset = offset, .length = 1, .needed = 1};
-    lio_cached found = page_cache == NULL
-                           ? LIO_CACHED_NOT
-                           : page_cache->try_read(engine->file.source, &read, &into, 1);
-    return found == LIO_CACHED_BY_CALL || found == LIO_CACHED_MAPPED;
+    return file->kind->try_read != NULL &&
+           file->kind->try_read(file->source, &read, &into, 1) >= LIO_CACHED_BY_CALL;
 }
 
 void lio_engine_forget_missing(lio_engine *engine, lio_extent range)
 {
-    const lio_page_cache *page_cache = engine->file.kind->page_cache;
-    if (page_cache != NULL && page_cache->forget_missing != NULL)
-        page_cache->forget_missing(engine->file.source, range.offset, range.length);
+    lio_mapped_file *place;
+    lio_mapped *mapped = lio_buffered_find(&engine->file, &range.offset, range.length, &place);
+    if (mapped != NULL)
+        lio_mapped_forget_missing(mapped, place, range.offset, range.length);
 }
 
 /* More than one in so many of a file's bytes are not dropped: the stream of another process may have
@@ -320,7 +323,7 @@ enum { HEAD_BYTES = 128 << 10, TAIL_BYTES = 128 << 10 };
 void lio_engine_clear_way(lio_engine *engine, uint64_t size)
 {
     const lio_file *file = &engine->file;
-    int fd = file->kind->cached != NULL ? -1 : file->kind->fd(file->source); /* joined: several */
+    int fd = file->kind->cached != NULL ? -1 : file->fd; /* joined: several */
     uint64_t cached;
     if (fd >= 0 && size > HEAD_BYTES + TAIL_BYTES && lio_cached_bytes(fd, 0, size, &cached) &&
         cached > 0 && cached <= size / WAY_SHARE)
@@ -330,19 +333,22 @@ void lio_engine_clear_way(lio_engine *engine, uint64_t size)
 
 const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
 {
-    if (engine->file.kind->page_cache == NULL)
+    lio_buffered *known = engine->file.known;
+    if (known == NULL)
         return "this engine does not read by way of the page cache";
-    return engine->file.kind->page_cache->map_cached(engine->file.source, bytes_max);
+    if (known->refusal != NULL || known->mapped_bytes_max > 0) /* joined: by another engine */
+        return known->refusal;
+    known->mapped_bytes_max = bytes_max;
+    return bytes_max > 0 ? NULL : "the memory budget has no room for it";
 }
 
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error)
 {
     const lio_file *file = &engine->file;
-    int fd = file->kind->fd(file->source);
     bool is_said = file->kind->cached != NULL
                        ? file->kind->cached(file->source, offset, length, bytes)
-                       : fd >= 0 && lio_cached_bytes(fd, offset, length, bytes);
+                       : file->fd >= 0 && lio_cached_bytes(file->fd, offset, length, bytes);
     if (!is_said)
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the kernel does not say what is in the page cache");

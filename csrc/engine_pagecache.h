@@ -1,8 +1,8 @@
 /* engine_pagecache: what the page cache holds of a file, and reading that without waiting.
  *
- *   kind.page_cache -> try_read, gather        the calling thread copies
- *                   -> find_missing, is_cached it asks alone
- *                   -> prefault, populate      another thread makes ready
+ *   kind -> try_read, gather         the calling thread copies
+ *        -> find_missing, is_cached  it asks alone
+ *        -> prefault, populate       another thread makes ready
  */
 #ifndef LIO_ENGINE_PAGECACHE_H
 #define LIO_ENGINE_PAGECACHE_H
@@ -18,8 +18,7 @@
 const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
- * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and
- * for memory. */
+ * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox). */
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error);
 

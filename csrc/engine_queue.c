@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "contract.h"
+#include "engine_buffered.h"
 #include "engine_ring.h"
 
 enum { STACK_BYTES = 128 * 1024 };
@@ -189,19 +190,18 @@ static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t qu
                            lio_error *error)
 {
     uint64_t begun = lio_now_ns();
-    (void)lio_meter_read(&engine->meter, engine->file, read, queued_ns, error);
-    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1,
-                                                 .queue_ns = begun - queued_ns,
-                                                 .service_ns = lio_now_ns() - begun});
+    (void)lio_engine_perform(engine, read, queued_ns, error);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1,
+                                          .queue_ns = begun - queued_ns,
+                                          .service_ns = lio_now_ns() - begun});
 }
 
 static void follow_hint(lio_queue *owner)
 {
     lio_extent piece = hint_take(owner);
-    lio_engine *engine = owner->engine;
     owner->is_hinting = true;
     (void)pthread_mutex_unlock(&owner->lock);
-    engine->file.kind->page_cache->prefault(engine->file.source, piece.offset, piece.length);
+    lio_buffered_prefault(&owner->engine->file, piece);
     (void)pthread_mutex_lock(&owner->lock);
     owner->is_hinting = false;
 }
@@ -241,7 +241,7 @@ static void carry_one_by_one(lio_queue *owner)
 static lio_ring_mark begin(lio_engine *engine, lio_ticket *ticket)
 {
     return (lio_ring_mark){
-        .ticket = ticket, .begun_ns = lio_now_ns(), .depth = lio_meter_begin(&engine->meter)};
+        .ticket = ticket, .begun_ns = lio_now_ns(), .depth = lio_engine_begin(engine)};
 }
 
 /* Counts what came of it and, if that was on when it began, traces it. */
@@ -249,19 +249,19 @@ static void tell_of(lio_engine *engine, const lio_ring_done *done)
 {
     const lio_ring_mark *mark = &done->mark;
     uint64_t queued_ns = mark->ticket->submitted_ns;
-    lio_meter_add(&engine->meter, done->calls, done->received);
-    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1,
-                                                 .queue_ns = mark->begun_ns - queued_ns,
-                                                 .service_ns = lio_now_ns() - mark->begun_ns});
-    lio_meter_end(&engine->meter,
-                  (lio_span){.queued_ns = queued_ns,
-                             .begun_ns = mark->begun_ns,
-                             .offset = done->offset,
-                             .amount = done->length,
-                             .count = 1,
-                             .kind = LIO_SPAN_REQUEST,
-                             .failed = (uint32_t)done->error.code},
-                  mark->depth);
+    lio_engine_add(engine, done->calls, done->received);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1,
+                                          .queue_ns = mark->begun_ns - queued_ns,
+                                          .service_ns = lio_now_ns() - mark->begun_ns});
+    lio_engine_end(engine,
+                   (lio_span){.queued_ns = queued_ns,
+                              .begun_ns = mark->begun_ns,
+                              .offset = done->offset,
+                              .amount = done->length,
+                              .count = 1,
+                              .kind = LIO_SPAN_REQUEST,
+                              .failed = (uint32_t)done->error.code},
+                   mark->depth);
 }
 
 static void ring_fill(lio_queue *owner)
@@ -325,8 +325,8 @@ static int queue_make(lio_engine *engine, lio_queue **out, lio_error *error)
     owner->pid = getpid();
     /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
     if (engine->file.kind->is_ringed)
-        (void)lio_ring_open(engine->file.kind->fd(engine->file.source), engine->depth,
-                            engine->file.kind->alignment, &owner->ring, NULL);
+        (void)lio_ring_open(engine->file.fd, engine->depth, engine->file.kind->alignment,
+                            &owner->ring, NULL);
     (void)pthread_mutex_init(&owner->lock, NULL);
     (void)pthread_cond_init(&owner->work, NULL);
     (void)pthread_condattr_init(&clock);
@@ -531,11 +531,6 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return code;
 }
 
-int lio_ticket_poll(lio_ticket *ticket, lio_error *error)
-{
-    return lio_ticket_wait(ticket, 0, error);
-}
-
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error)
 {
     lio_queue *owner = ticket->owner;
@@ -604,11 +599,4 @@ void lio_ticket_free(lio_ticket *ticket)
         (void)pthread_mutex_unlock(&owner->lock);
     }
     free(ticket);
-}
-
-void lio_ticket_drop(lio_ticket **ticket)
-{
-    lio_ticket *gone = *ticket;
-    *ticket = NULL;
-    lio_ticket_free(gone);
 }

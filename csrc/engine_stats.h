@@ -1,6 +1,6 @@
 /* engine_stats: what an engine has read, in counts that only grow, and when, in a trace.
  *
- *   reads of the engine ---------------> requests, bytes       engine_meter counts them
+ *   reads of the engine ---------------> requests, bytes
  *   rooms that read with it --count_*--> the other counts, stages
  *
  * Any thread may count at any time. A reader of the counts may see one of two that belong together

@@ -168,8 +168,9 @@ static bool end_operations(lio_exchange *x)
 /* --- the thread ---------------------------------------------------------------------------- */
 
 /* Lets roots know that what they have asked for, and have not got, is still being read. */
-static void tell_of_reading(lio_exchange *x)
+static void tell_of_reading(lio_exchange *x, void *subject)
 {
+    (void)subject;
     atomic_store(&x->is_sign_posted, false);
     for (uint32_t i = 0; i < x->peers; i++) {
         const peer *p = &x->peer[i];
@@ -178,44 +179,10 @@ static void tell_of_reading(lio_exchange *x)
     }
 }
 
-static void carry_out(lio_exchange *x, const request *one)
+static void stop(lio_exchange *x, void *subject)
 {
-    LIO_ASSERT(lio_exchange_is_carrier(x));
-    switch (one->kind) {
-    case SERVES:
-        lio_exchange_take_parts(x, one->subject);
-        break;
-    case TAKES_BACK:
-        lio_exchange_take_back(x, one->subject);
-        break;
-    case ENDS_SHIPMENT:
-        lio_exchange_end_shipment(x, one->subject);
-        break;
-    case ASKS:
-        lio_exchange_ask_for(x, one->subject);
-        break;
-    case GIVES_UP:
-        lio_exchange_give_up(x, one->subject);
-        break;
-    case ENDS_ARRIVAL:
-        lio_exchange_end_arrival(x, one->subject);
-        break;
-    case SKIPS:
-        lio_exchange_skip_block(x, one->subject);
-        break;
-    case IS_DONE:
-        lio_exchange_take_no_more(x);
-        break;
-    case ENDS:
-        lio_exchange_end_all(x);
-        break;
-    case READS_ON:
-        tell_of_reading(x);
-        break;
-    case STOPS:
-        x->is_stopping = true;
-        break;
-    }
+    (void)subject;
+    x->is_stopping = true;
 }
 
 /* Carries out what callers have posted, in their turn; returns whether there was anything. */
@@ -225,9 +192,10 @@ static bool take_requests(lio_exchange *x)
     request *first = x->requests;
     x->requests = NULL;
     (void)pthread_mutex_unlock(&x->lock);
+    LIO_ASSERT(first == NULL || lio_exchange_is_carrier(x));
     for (request *one = first, *next; one != NULL; one = next) {
         next = one->next; /* the request may be freed, or posted again */
-        carry_out(x, one);
+        one->carry_out(x, one->subject);
     }
     return first != NULL;
 }
@@ -378,7 +346,7 @@ void lio_exchange_stop(lio_exchange *x)
 {
     if (!x->has_thread || x->pid != getpid()) /* a forked child has no such thread */
         return;
-    lio_exchange_post(x, &x->stops, STOPS, NULL);
+    lio_exchange_post(x, &x->stops, stop, NULL);
     (void)pthread_join(x->thread, NULL);
     x->has_thread = false;
 }
@@ -454,16 +422,10 @@ void lio_exchange_messages(lio_exchange *x, int64_t *sent, int64_t *received)
     }
 }
 
-void lio_exchange_done(lio_exchange *x)
-{
-    if (!atomic_exchange(&x->is_done_posted, true))
-        lio_exchange_post(x, &x->done, IS_DONE, NULL);
-}
-
 void lio_exchange_reads_on(lio_exchange *x)
 {
     if (!atomic_exchange(&x->is_sign_posted, true))
-        lio_exchange_post(x, &x->reads_on, READS_ON, NULL);
+        lio_exchange_post(x, &x->reads_on, tell_of_reading, NULL);
 }
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)

@@ -124,9 +124,6 @@ int lio_exchange_skip(lio_exchange *exchange, uint64_t block, const uint32_t *pe
 /* Waits until no answer is awaited. LIO_PENDING: time is up. */
 int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error);
 
-/* The same without waiting. */
-int lio_arrival_poll(lio_arrival *arrival, lio_error *error);
-
 /* Gives up what is awaited, soon; messages that have begun to come still do. */
 void lio_arrival_give_up(lio_arrival *arrival);
 

@@ -127,8 +127,9 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
 
 /* --- what callers want ---------------------------------------------------------------------- */
 
-void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
+static void ask_for(lio_exchange *x, void *subject)
 {
+    lio_arrival *arrival = subject;
     x->awaited += arrival->count;
     for (size_t i = 0; i < arrival->count; i++) {
         receive_buffer *r = &arrival->buffers[i];
@@ -152,31 +153,35 @@ void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
     }
 }
 
-void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival)
+static void give_up(lio_exchange *x, void *subject)
 {
+    lio_arrival *arrival = subject;
     for (size_t i = 0; i < arrival->count; i++) {
         settle(x, &arrival->buffers[i], LIO_ANSWER_LATE);
         look_after(x, &arrival->buffers[i]);
     }
 }
 
-void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival)
+static void end_arrival(lio_exchange *x, void *subject)
 {
-    lio_exchange_give_up(x, arrival);
+    lio_arrival *arrival = subject;
+    give_up(x, arrival);
     arrival->is_closed = true;
     free_unused(arrival);
 }
 
-void lio_exchange_skip_block(lio_exchange *x, skipping *one)
+static void skip_block(lio_exchange *x, void *subject)
 {
+    skipping *one = subject;
     for (size_t i = 0; i < one->count; i++)
         if (!x->peer[one->peers[i]].has_ended && !x->is_done)
             lio_exchange_say(x, one->peers[i], SKIP, one->block);
     free(one);
 }
 
-void lio_exchange_take_no_more(lio_exchange *x)
+static void take_no_more(lio_exchange *x, void *subject)
 {
+    (void)subject;
     x->is_done = true;
     for (uint32_t i = 0; i < x->peers; i++) {
         peer *p = &x->peer[i];
@@ -215,7 +220,7 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *buffers,
         r->into = (uint8_t *)(uintptr_t)buffers[i].into;
         r->left = buffers[i].bytes;
     }
-    lio_exchange_post(x, &arrival->asks, ASKS, arrival);
+    lio_exchange_post(x, &arrival->asks, ask_for, arrival);
     *out = arrival;
     return LIO_OK;
 }
@@ -233,7 +238,7 @@ int lio_exchange_skip(lio_exchange *x, uint64_t block, const uint32_t *peers, si
     one->block = block;
     one->count = count;
     memcpy(one->peers, peers, count * sizeof one->peers[0]);
-    lio_exchange_post(x, &one->request, SKIPS, one);
+    lio_exchange_post(x, &one->request, skip_block, one);
     return LIO_OK;
 }
 
@@ -245,15 +250,10 @@ int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error)
     return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
 }
 
-int lio_arrival_poll(lio_arrival *arrival, lio_error *error)
-{
-    return lio_arrival_wait(arrival, 0, error);
-}
-
 void lio_arrival_give_up(lio_arrival *arrival)
 {
     if (!arrival->is_given_up)
-        lio_exchange_post(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
+        lio_exchange_post(arrival->exchange, &arrival->gives_up, give_up, arrival);
     arrival->is_given_up = true;
 }
 
@@ -270,11 +270,17 @@ int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
         return LIO_OK;
     lio_arrival_give_up(arrival);
     is_over = lio_exchange_wait_none(arrival->exchange, &arrival->open, false, timeout_ms);
-    lio_exchange_post(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
+    lio_exchange_post(arrival->exchange, &arrival->ends, end_arrival, arrival);
     return is_over ? LIO_OK : LIO_PENDING;
 }
 
 void lio_arrival_drop(lio_arrival *arrival)
 {
     (void)lio_arrival_close(arrival, 0);
+}
+
+void lio_exchange_done(lio_exchange *x)
+{
+    if (!atomic_exchange(&x->is_done_posted, true))
+        lio_exchange_post(x, &x->done, take_no_more, NULL);
 }

@@ -12,26 +12,46 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
-#include "exchange_mpi.h"
+#include "exchange.h"
 
-/* A caller asks the thread for something. It lies in what it is about, or in memory of its own. */
+/* --- calls of MPI by address, whatever its handles are: an int (MPICH) or a pointer (Open MPI, the
+ * standard's binary interface). Each returns MPI's own code, 0 for success. */
+
+/* One handle, with room for either kind. */
+typedef union {
+    int number;
+    void *pointer;
+    uint64_t bits;
+} lio_handle;
+
+/* Whether its types can be dealt with. */
+bool lio_mpi_is_known(const lio_mpi *mpi);
+
+int lio_mpi_isend(const lio_mpi *mpi, const void *from, int bytes, int rank, int tag,
+                  void *handle);
+
+/* Looks for a message from any rank, and takes it out of the queue. */
+int lio_mpi_improbe(const lio_mpi *mpi, int tag, bool *found, int *source, int *bytes,
+                    lio_handle *message);
+
+int lio_mpi_imrecv(const lio_mpi *mpi, void *into, int bytes, lio_handle *message, void *handle);
+
+int lio_mpi_mrecv(const lio_mpi *mpi, void *into, int bytes, lio_handle *message);
+
+/* `requests` are `count` handles of mpi->handle_bytes each; `statuses` has room for as many. */
+int lio_mpi_testsome(const lio_mpi *mpi, int count, void *requests, int *ended, int *indices,
+                     void *statuses);
+
+/* --- the thread -------------------------------------------------------------------------- */
+
+/* A caller asks the thread to do something with a subject. It lies in what it is about, or in memory of
+ * its own. */
 typedef struct request {
     struct request *next;
-    enum {
-        SERVES,     /* the parts of a shipment */
-        TAKES_BACK, /* those that nobody has asked for yet */
-        ENDS_SHIPMENT,
-        ASKS, /* for what fills an arrival's buffers */
-        GIVES_UP,
-        ENDS_ARRIVAL,
-        SKIPS, /* a block */
-        IS_DONE,
-        ENDS,
-        READS_ON,
-        STOPS /* the thread */
-    } kind;
+    void (*carry_out)(lio_exchange *x, void *subject);
     void *subject;
 } request;
 
@@ -158,7 +178,8 @@ struct lio_exchange {
 };
 
 /* Posts a request to the thread. */
-void lio_exchange_post(lio_exchange *x, request *one, int kind, void *subject);
+void lio_exchange_post(lio_exchange *x, request *one,
+                       void (*carry_out)(lio_exchange *x, void *subject), void *subject);
 
 /* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
@@ -193,12 +214,6 @@ void lio_exchange_note(peer *p, uint8_t fact);
 /* Sends a control message. */
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number);
 
-/* Requests about rows that this root sends. */
-void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment);
-void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment);
-void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment);
-void lio_exchange_end_all(lio_exchange *x);
-
 /* Sends what a root has asked for, as far as buffers allow; returns whether there was any. */
 bool lio_exchange_send_rows(lio_exchange *x, uint32_t to);
 
@@ -207,13 +222,6 @@ void lio_exchange_tell_end(lio_exchange *x, uint32_t to);
 
 void lio_exchange_drop_parts(lio_exchange *x, peer *p);
 void lio_exchange_drop_control(peer *p);
-
-/* Requests about rows that this root takes. */
-void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival);
-void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival);
-void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival);
-void lio_exchange_skip_block(lio_exchange *x, skipping *one);
-void lio_exchange_take_no_more(lio_exchange *x);
 
 /* Begins to receive a message into the first receive buffer of its sender, or to drop it. */
 bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handle *message);

@@ -147,8 +147,9 @@ static void append_part(lio_exchange *x, peer *p, part *one)
     p->last_part = one;
 }
 
-void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment)
+static void take_parts(lio_exchange *x, void *subject)
 {
+    lio_shipment *shipment = subject;
     while (shipment->made != NULL) {
         part *one = shipment->made;
         peer *p = &x->peer[one->peer];
@@ -166,8 +167,9 @@ void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment)
     x->has_news = true;
 }
 
-void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment)
+static void take_back(lio_exchange *x, void *subject)
 {
+    lio_shipment *shipment = subject;
     atomic_store(&shipment->is_asked_back, false);
     for (uint32_t i = 0; i < x->peers && shipment->left > 0; i++) {
         peer *p = &x->peer[i];
@@ -181,8 +183,9 @@ void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment)
     x->has_news = true;
 }
 
-void lio_exchange_end_all(lio_exchange *x)
+static void end_all(lio_exchange *x, void *subject)
 {
+    (void)subject;
     for (uint32_t i = 0; i < x->peers; i++) {
         lio_exchange_drop_parts(x, &x->peer[i]);
         lio_exchange_tell_end(x, i);
@@ -200,10 +203,11 @@ static void free_shipment(lio_shipment *shipment)
     free(shipment);
 }
 
-void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment)
+static void end_shipment(lio_exchange *x, void *subject)
 {
+    lio_shipment *shipment = subject;
     if (shipment->left > 0)
-        lio_exchange_end_all(x);
+        end_all(x, NULL);
     free_shipment(shipment);
 }
 
@@ -269,7 +273,7 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
         free_shipment(shipment);
         return code;
     }
-    lio_exchange_post(x, &shipment->serves, SERVES, shipment);
+    lio_exchange_post(x, &shipment->serves, take_parts, shipment);
     *out = shipment;
     return LIO_OK;
 }
@@ -277,7 +281,7 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
 void lio_exchange_end(lio_exchange *x)
 {
     if (!atomic_exchange(&x->is_end_posted, true))
-        lio_exchange_post(x, &x->ends, ENDS, NULL);
+        lio_exchange_post(x, &x->ends, end_all, NULL);
 }
 
 size_t lio_shipment_left(const lio_shipment *shipment)
@@ -296,12 +300,12 @@ int lio_shipment_wait(lio_shipment *shipment, int timeout_ms, lio_error *error)
 void lio_shipment_expire(lio_shipment *shipment)
 {
     if (!atomic_exchange(&shipment->is_asked_back, true))
-        lio_exchange_post(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
+        lio_exchange_post(shipment->exchange, &shipment->takes_back, take_back, shipment);
 }
 
 void lio_shipment_close(lio_shipment *shipment)
 {
     if (shipment == NULL || shipment->exchange->pid != getpid())
         return;
-    lio_exchange_post(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
+    lio_exchange_post(shipment->exchange, &shipment->ends, end_shipment, shipment);
 }

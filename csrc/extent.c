@@ -91,20 +91,6 @@ size_t lio_extents_same(const uint8_t *memory, const lio_extent *extents, const 
     return i;
 }
 
-int64_t lio_largest_run(const int64_t *before, size_t count, size_t length)
-{
-    int64_t largest = 0, sum;
-    for (size_t i = 0; i + length <= count; i++) {
-        sum = before[i + length] - before[i];
-        largest = sum > largest ? sum : largest;
-    }
-    for (size_t i = 1; i < length; i++) { /* over the seam */
-        sum = before[count] - before[count - (length - i)] + before[i];
-        largest = sum > largest ? sum : largest;
-    }
-    return largest;
-}
-
 void lio_extents_place(const lio_extent *extents, size_t count, uint32_t bits,
                        const uint32_t *numbers, size_t grains, uint64_t first, uint64_t *places)
 {

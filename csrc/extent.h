@@ -44,10 +44,6 @@ size_t lio_extents_same(const uint8_t *memory, const lio_extent *extents, const 
 uint64_t lio_extents_footprint(const lio_extent *extents, size_t count, uint64_t alignment,
                                uint64_t last[2], int64_t *needed, uint64_t *shared_max);
 
-/* The largest sum of `length` numbers in a row, out of `count` in a circle. `before` are the sums of
- * all numbers before each, and of all: count + 1 of them. 0 < length < count. */
-int64_t lio_largest_run(const int64_t *before, size_t count, size_t length);
-
 /* Where extents begin in memory that keeps grains of the file, each of 1 << `bits` bytes:
  * `numbers` says which one of those there each of the file's `grains` is, counted from `first`. An
  * extent that begins in none of the file's is placed at 0. */

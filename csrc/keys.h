@@ -60,4 +60,18 @@ bool lio_keys_may_count(const lio_keys *keys);
  * key, or they follow no pattern. Nothing can be added afterwards. */
 size_t lio_keys_end(lio_keys *keys, const lio_key_run **runs);
 
+/* --- keys as they were put and deleted, brought into the order of their database --------------------
+ *
+ *   put b, put c, put a, delete c, put b  ->  a (the third), b (the first)
+ */
+
+/* Reduces `count` events to those that last, in key order: `kept` (room for `count`) gets the event in which
+ * each of the `*kept_count` keys was put since it was last deleted. Event i is of the key that ends
+ * at `ends[i]` of `keys`, and begins where the one before ends; `gone[i]` is 1 where it was deleted,
+ * else 0. `*again`: the first event, in key order, that puts a key that is there; UINT64_MAX: none
+ * does. LIO_ERR_ARGUMENT: an end is before its beginning, or past `keys_size`. */
+int lio_keys_settle(uint32_t db_flags, const uint8_t *keys, size_t keys_size, const uint64_t *ends,
+                    const uint8_t *gone, size_t count, uint64_t *kept, size_t *kept_count,
+                    uint64_t *again, lio_error *error);
+
 #endif

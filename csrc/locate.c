@@ -523,3 +523,78 @@ int lio_walk_next(lio_walk *walk, int timeout_ms, lio_chunk *out, lio_error *err
                        .height = walk->depth - depth - 1};
     return LIO_OK;
 }
+
+/* --- leaves -------------------------------------------------------------------------- */
+
+size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32_t count)
+{
+    size_t entries = 0;
+    for (uint32_t i = 0; i < count; i++)
+        entries += lio_page_count(layout, pages + (size_t)i * layout->page_size);
+    return entries;
+}
+
+int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                       uint32_t count, lio_extent *out, uint32_t *overflow_pages, size_t capacity,
+                       size_t *made, lio_error *error)
+{
+    size_t n = 0;
+    if (capacity < lio_leaves_entries(layout, pages, count))
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, lio_leaves_entries(layout, pages, count),
+                        capacity, "no room for the records of these leaves");
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *page = pages + (size_t)i * layout->page_size;
+        uint32_t nodes = lio_page_count(layout, page);
+        if (lio_page_flags(layout, page) & LIO_P_LEAF2)
+            return lio_fail(error, LIO_ERR_CORRUPT, pgnos[i] * layout->page_size, 0, pgnos[i],
+                            "page %" PRIu64 " holds fixed-size duplicates, not records", pgnos[i]);
+        for (uint32_t j = 0; j < nodes; j++, n++) {
+            lio_node node;
+            uint64_t owned = 0;
+            int code = lio_page_node(layout, page, pgnos[i], j, &node, error);
+            if (code == LIO_OK)
+                code = lio_node_extent(layout, page, pgnos[i], &node, &out[n], &owned, error);
+            if (code != LIO_OK)
+                return code;
+            if (overflow_pages != NULL)
+                overflow_pages[n] = owned > UINT32_MAX ? UINT32_MAX : (uint32_t)owned;
+        }
+    }
+    *made = n;
+    return LIO_OK;
+}
+
+/* --- named databases ----------------------------------------------------------------- */
+
+static int node_database(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
+                         const lio_node *node, lio_db *out, lio_error *error)
+{
+    uint64_t offset = pgno * layout->page_size + (uint64_t)(node->data - page);
+    return lio_db_parse(layout, node->data, node->data_size, offset, out, error);
+}
+
+int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                        uint32_t count, uint32_t *page, uint32_t *index, lio_node *node,
+                        lio_db *out, lio_error *error)
+{
+    for (; *page < count; ++*page, *index = 0) {
+        const uint8_t *at = pages + (size_t)*page * layout->page_size;
+        if (lio_page_flags(layout, at) & LIO_P_LEAF2)
+            continue;
+        while (*index < lio_page_count(layout, at)) {
+            lio_node found;
+            uint32_t number = (*index)++;
+            int code;
+            if (lio_page_node_flags(layout, at, number) != LIO_N_SUBDATA)
+                continue;
+            code = lio_page_node(layout, at, pgnos[*page], number, &found, error);
+            if (code != LIO_OK)
+                return code;
+            code = node_database(layout, at, pgnos[*page], &found, out, error);
+            if (code == LIO_OK)
+                *node = found;
+            return code;
+        }
+    }
+    return LIO_NOTFOUND;
+}

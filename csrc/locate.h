@@ -65,11 +65,6 @@ int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uin
                        uint32_t count, lio_extent *out, uint32_t *overflow_pages, size_t capacity,
                        size_t *made, lio_error *error);
 
-/* Finds the named database `name` in the main one. LIO_NOTFOUND when there is none;
- * LIO_ERR_UNSUPPORTED when the key holds a plain record. */
-int lio_db_find(lio_engine *engine, const lio_meta *meta, const uint8_t *name, size_t length,
-                lio_db *out, lio_error *error);
-
 /* Steps through the named databases on leaves of the main one. `*page`, `*index` (0, 0 at
  * first) keep the place; `node` borrows from `pages`. LIO_NOTFOUND after the last. */
 int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,

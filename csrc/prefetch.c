@@ -75,18 +75,19 @@ typedef struct {
     size_t records;
 } place;
 
-lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
-                                uint64_t sweep_bytes_max)
+void lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
+                       uint64_t sweep_bytes_max, lio_prefetch **out)
 {
     lio_ticket *none = NULL;
     lio_prefetch *s;
+    *out = NULL;
     if ((piece == 0 && file_end > sweep_bytes_max) ||
         lio_engine_populate(engine, NULL, 0, STEP_BYTES, true, &none, NULL) != LIO_OK)
-        return NULL;
+        return;
     lio_ticket_free(none);
     s = calloc(1, sizeof *s);
     if (s == NULL)
-        return NULL;
+        return;
     s->engine = engine;
     s->file_end = file_end;
     s->piece = piece;
@@ -94,7 +95,7 @@ lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t 
         s->streams[i].streamed = UINT64_MAX;
     if (file_end <= sweep_bytes_max && file_end / UNIT_BYTES < SIZE_MAX)
         s->units = calloc((size_t)(file_end / UNIT_BYTES + 1), sizeof *s->units);
-    return s;
+    *out = s;
 }
 
 void lio_prefetch_close(lio_prefetch *s)
@@ -155,7 +156,8 @@ static int end_request(lio_prefetch *s, request *r, int timeout_ms)
         return LIO_OK;
     if (lio_ticket_wait(r->ticket, timeout_ms, NULL) == LIO_PENDING)
         return LIO_PENDING;
-    lio_ticket_drop(&r->ticket);
+    lio_ticket_free(r->ticket);
+    r->ticket = NULL;
     /* A mount may go without a page cache (FUSE's direct_io, 9p). */
     if (lio_engine_cached(s->engine, r->range.offset, r->range.length, &cached, NULL) == LIO_OK &&
         cached == 0)

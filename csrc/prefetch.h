@@ -31,10 +31,10 @@ typedef struct lio_prefetch lio_prefetch;
 
 /* For an engine that goes through the page cache, borrowed. `file_end`: there is nothing to ask
  * for beyond. `piece`: bytes that one thread asks for at once; 0: one stream asks for all.
- * `sweep_bytes_max`: no larger file is swept, nor streamed, for which the page cache has no room. NULL:
- * such a stream, no memory, or another engine. */
-lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
-                                uint64_t sweep_bytes_max);
+ * `sweep_bytes_max`: no larger file is swept, nor streamed, for which the page cache has no room. `*out` is
+ * NULL for such a stream, without memory, and for another engine. */
+void lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
+                       uint64_t sweep_bytes_max, lio_prefetch **out);
 
 /* The reader is about to come to some records, in blocks of about `block_bytes`: sweeps the file where
  * that pays. `awaited`: the part that the reader is to wait for. False: the file is not swept, or

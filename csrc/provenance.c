@@ -218,23 +218,21 @@ static void measure_size(const measure *m, uint32_t form, lio_block_size *out)
     out->runs = as_runs ? m->runs : m->misses;
 }
 
-int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_t count,
-                      uint32_t form, lio_block_size *out, lio_error *error)
+/* `smallest`, `largest`: lengths of those that the block takes. */
+static int measure_block(const space *file, const lio_extent *extents, size_t count, uint32_t form,
+                         lio_block_size *out, uint64_t *smallest, uint64_t *largest,
+                         lio_error *error)
 {
-    space file;
     measure m = {.length_min = UINT64_MAX, .paged = true};
     lio_block_size fits = {0};
-    int code = space_of(layout, &file, error);
-    if (code != LIO_OK)
-        return code;
     if (count == 0)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "a block holds at least one record");
     for (size_t i = 0; i < count && i < LIO_BLOCK_RECORDS_MAX; i++) {
         lio_block_size next;
-        if (!lio_fits(extents[i].offset, extents[i].length, file.bytes))
+        if (!lio_fits(extents[i].offset, extents[i].length, file->bytes))
             return lio_fail(error, LIO_ERR_ARGUMENT, extents[i].offset, extents[i].length,
-                            file.bytes, "record %zu lies outside the file", i);
-        measure_add(&m, &file, &extents[i]);
+                            file->bytes, "record %zu lies outside the file", i);
+        measure_add(&m, file, &extents[i]);
         if (form == LIO_BLOCK_RUNS && !m.paged)
             return lio_fail(error, LIO_ERR_UNSUPPORTED, extents[i].offset, 0, 0,
                             "record %zu lies inside a page, where runs cannot say it", i);
@@ -242,6 +240,8 @@ int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_
         if (next.raw_size > LIO_BLOCK_RAW_MAX)
             break;
         fits = next;
+        *smallest = m.length_min;
+        *largest = m.length_max;
     }
     *out = fits;
     return LIO_OK;
@@ -291,25 +291,16 @@ static uint8_t *runs_write(uint8_t *at, const space *file, const lio_extent *ext
     return at;
 }
 
-int lio_block_encode(const lio_layout *layout, const lio_extent *extents,
-                     const lio_block_size *size, uint8_t *out, lio_error *error)
+int lio_block_encode(const lio_layout *layout, const lio_extent *extents, size_t count,
+                     uint32_t form, lio_block_size *size, uint8_t *out, lio_error *error)
 {
     space file;
-    lio_block_size measured;
-    uint64_t smallest = UINT64_MAX, largest = 0;
+    uint64_t smallest = 0, largest = 0;
     int code = space_of(layout, &file, error);
     if (code == LIO_OK)
-        code = lio_block_measure(layout, extents, size->count, size->form, &measured, error);
+        code = measure_block(&file, extents, count, form, size, &smallest, &largest, error);
     if (code != LIO_OK)
         return code;
-    if (measured.count != size->count || measured.form != size->form ||
-        measured.raw_size != size->raw_size)
-        return lio_fail(error, LIO_ERR_ARGUMENT, 0, measured.raw_size, size->raw_size,
-                        "these extents are not the ones that were measured");
-    for (size_t i = 0; i < size->count; i++) {
-        smallest = extents[i].length < smallest ? extents[i].length : smallest;
-        largest = extents[i].length > largest ? extents[i].length : largest;
-    }
     out = lengths_write(out, extents, size->count, smallest, width_of(largest - smallest));
     if (size->form == LIO_BLOCK_RUNS)
         (void)runs_write(out, &file, extents, size->count);
@@ -424,8 +415,8 @@ static uint64_t leaf_after(const lio_leaf *leaves, size_t index)
     return index > 0 ? leaves[index - 1].pgno + 1 : 0;
 }
 
-int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t count,
-                       lio_block_size *out, lio_error *error)
+static int measure_leaves(const lio_layout *layout, const lio_leaf *leaves, size_t count,
+                          lio_block_size *out, lio_error *error)
 {
     space file;
     size_t bytes = 0;
@@ -454,16 +445,12 @@ int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t 
     return LIO_OK;
 }
 
-int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, const lio_block_size *size,
-                      uint8_t *out, lio_error *error)
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, size_t count,
+                      lio_block_size *size, uint8_t *out, lio_error *error)
 {
-    lio_block_size measured;
-    int code = lio_leaves_measure(layout, leaves, size->count, &measured, error);
+    int code = measure_leaves(layout, leaves, count, size, error);
     if (code != LIO_OK)
         return code;
-    if (measured.count != size->count || measured.raw_size != size->raw_size)
-        return lio_fail(error, LIO_ERR_ARGUMENT, 0, measured.raw_size, size->raw_size,
-                        "these leaves are not the ones that were measured");
     out = varint_write(out, size->count);
     for (size_t i = 0; i < size->count; i++)
         out = varint_write(out, zigzag(leaves[i].pgno - leaf_after(leaves, i)));

@@ -34,7 +34,7 @@ enum {
     LIO_BLOCK_RAW_MAX = 49152       /* bytes: so that finding one record decodes little */
 };
 
-/* The counts of a block, known before it is encoded. */
+/* The counts of a block. */
 typedef struct {
     size_t count;    /* records; LEAVES: leaves                     */
     size_t raw_size; /* bytes, at most LIO_BLOCK_RAW_MAX            */
@@ -47,39 +47,31 @@ typedef struct {
     uint64_t pgno, records;
 } lio_leaf;
 
-/* How many of the `count` extents (1 or more) the next block takes: all that fit
+/* Encodes as many of the `count` extents (1 or more) as the next block takes: all that fit
  * LIO_BLOCK_RECORDS_MAX and LIO_BLOCK_RAW_MAX, and so at least one. `form`: LIO_BLOCK_RUNS or
- * LIO_BLOCK_EXPLICIT; 0: the smaller one.
+ * LIO_BLOCK_EXPLICIT; 0: the smaller one. `out` has room for LIO_BLOCK_RAW_MAX bytes, of which
+ * `size->raw_size` are written.
  * `layout`: page_size, header_size and page_limit are used. LIO_ERR_ARGUMENT when an extent
  * lies outside the file; LIO_ERR_UNSUPPORTED when runs cannot say where one lies. */
-int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_t count,
-                      uint32_t form, lio_block_size *out, lio_error *error);
-
-/* Encodes the first `size->count` extents in `size->form`, as measured from these very
- * extents; writes exactly `size->raw_size` bytes. LIO_ERR_ARGUMENT when they differ. */
-int lio_block_encode(const lio_layout *layout, const lio_extent *extents,
-                     const lio_block_size *size, uint8_t *out, lio_error *error);
+int lio_block_encode(const lio_layout *layout, const lio_extent *extents, size_t count,
+                     uint32_t form, lio_block_size *size, uint8_t *out, lio_error *error);
 
 /* Decodes a block of exactly `count` extents (1..LIO_BLOCK_RECORDS_MAX). On
  * LIO_ERR_SIDECAR the contents of `out` are undefined. */
 int lio_block_decode(const lio_layout *layout, uint32_t form, const uint8_t *raw, size_t raw_size,
                      size_t count, lio_extent *out, lio_error *error);
 
-/* How many of the `count` leaves (1 or more) the next block takes. LIO_ERR_ARGUMENT when one lies
- * outside the file, or has no records. */
-int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t count,
-                       lio_block_size *out, lio_error *error);
-
-/* Encodes the first `size->count` leaves, as measured; writes exactly `size->raw_size` bytes. */
-int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, const lio_block_size *size,
-                      uint8_t *out, lio_error *error);
+/* The same of `count` leaves (1 or more). LIO_ERR_ARGUMENT when one lies outside the file, or has no
+ * records. */
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, size_t count,
+                      lio_block_size *size, uint8_t *out, lio_error *error);
 
 /* Decodes the leaves of a block of `records` records: at most LIO_BLOCK_LEAVES_MAX, to `out`. On
  * LIO_ERR_SIDECAR its contents are undefined. */
 int lio_leaves_decode(const lio_layout *layout, const uint8_t *raw, size_t raw_size,
                       uint64_t records, lio_leaf *out, size_t *count, lio_error *error);
 
-/* The measures of `count` checked leaf pages, for lio_leaves_measure. */
+/* The measures of `count` checked leaf pages, for lio_leaves_encode. */
 void lio_leaves_of(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
                    size_t count, lio_leaf *out);
 

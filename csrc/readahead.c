@@ -38,7 +38,8 @@ typedef struct {
 
 static void batch_drop(batch *b)
 {
-    lio_ticket_drop(&b->ticket);
+    lio_ticket_free(b->ticket);
+    b->ticket = NULL;
     b->count = b->at = b->read_count = 0;
     b->past_bytes = 0;
 }
@@ -209,7 +210,8 @@ static int batch_wait(readahead *a, batch *b, lio_error *error)
         a->past_ns += ended - submitted; /* one batch at a time is under way */
         b->past_bytes = 0;
     }
-    lio_ticket_drop(&b->ticket);
+    lio_ticket_free(b->ticket);
+    b->ticket = NULL;
     if (code != LIO_OK)
         batch_drop(b);
     return code;

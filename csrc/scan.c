@@ -87,9 +87,8 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
                           lio_engine_fd(scan->engine) >= 0;
     file_end = scan->layout.page_limit * scan->layout.page_size;
     if ((options->dense || file_end <= options->sweep_bytes_max) && scan->through_cache)
-        scan->prefetch = lio_prefetch_open(scan->engine, file_end,
-                                           options->dense ? STRETCH_PIECE_BYTES : 0,
-                                           options->sweep_bytes_max);
+        lio_prefetch_open(scan->engine, file_end, options->dense ? STRETCH_PIECE_BYTES : 0,
+                          options->sweep_bytes_max, &scan->prefetch);
     own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
     return LIO_OK;

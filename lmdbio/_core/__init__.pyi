@@ -1,6 +1,11 @@
 """The names of ``_core``, with their types."""
 
-from lmdbio._core.arrays import EXTENT as EXTENT, READ as READ, Extents as Extents
+from lmdbio._core.arrays import (
+    EXTENT as EXTENT,
+    READ as READ,
+    Extents as Extents,
+    SpanKind as SpanKind,
+)
 from lmdbio._core.bookmark import (
     BOOKMARK_BYTES_MAX as BOOKMARK_BYTES_MAX,
     bookmark_of as bookmark_of,
@@ -32,10 +37,6 @@ from lmdbio._core.codec import (
     encode_block as encode_block,
     encode_leaves as encode_leaves,
 )
-from lmdbio._core.copier import (
-    Copier as Copier,
-    Copying as Copying,
-)
 from lmdbio._core.cursor import (
     WANT_KEY as WANT_KEY,
     WANT_VALUE as WANT_VALUE,
@@ -53,9 +54,6 @@ from lmdbio._core.datum import (
     DATUM as DATUM,
     copy_datum_floats as copy_datum_floats,
     parse_datums as parse_datums,
-)
-from lmdbio._core.descriptor import (
-    Descriptor as Descriptor,
 )
 from lmdbio._core.engine import (
     Engine as Engine,
@@ -78,7 +76,6 @@ from lmdbio._core.extents import (
     extents_beyond as extents_beyond,
     find_extents as find_extents,
     footprint as footprint,
-    largest_run as largest_run,
     mark_extents as mark_extents,
     pack_extents as pack_extents,
     place_extents as place_extents,
@@ -97,26 +94,14 @@ from lmdbio._core.format import (
     read_meta as read_meta,
     watch as watch,
 )
-from lmdbio._core.gather import (
-    Gatherer as Gatherer,
-)
 from lmdbio._core.history import (
     History as History,
     Replayed as Replayed,
     SplitRule as SplitRule,
     capacities as capacities,
-    replay as replay,
-)
-from lmdbio._core.insertion import (
     compare_keys as compare_keys,
+    replay as replay,
     settle_keys as settle_keys,
-)
-from lmdbio._core.items import (
-    LeafItems as LeafItems,
-    key_places as key_places,
-    leaf_items as leaf_items,
-    leaf_keys as leaf_keys,
-    tree_items as tree_items,
 )
 from lmdbio._core.joined import (
     PART as PART,
@@ -132,13 +117,18 @@ from lmdbio._core.keys import (
 from lmdbio._core.locate import (
     DEPTH_MAX as DEPTH_MAX,
     Chunk as Chunk,
+    LeafItems as LeafItems,
     Trees as Trees,
     Walk as Walk,
     database_key as database_key,
     find_database as find_database,
+    key_places as key_places,
     leaf_databases as leaf_databases,
     leaf_extents as leaf_extents,
+    leaf_items as leaf_items,
+    leaf_keys as leaf_keys,
     leaves_of as leaves_of,
+    tree_items as tree_items,
 )
 from lmdbio._core.memory import (
     MappedMemory as MappedMemory,
@@ -153,9 +143,6 @@ from lmdbio._core.opened import (
     Counters as Counters,
     EngineCounts as EngineCounts,
 )
-from lmdbio._core.order import (
-    Shuffling as Shuffling,
-)
 from lmdbio._core.peeked import (
     Branch as Branch,
     Peeked as Peeked,
@@ -168,9 +155,6 @@ from lmdbio._core.plan import (
     PlanTotals as PlanTotals,
     make_plan as make_plan,
 )
-from lmdbio._core.position import (
-    Stands as Stands,
-)
 from lmdbio._core.prefetch import (
     Prefetch as Prefetch,
 )
@@ -180,6 +164,8 @@ from lmdbio._core.remote import (
 from lmdbio._core.rows import (
     ROW_ALIGNMENT as ROW_ALIGNMENT,
     TABLE_ROW_BYTES as TABLE_ROW_BYTES,
+    Copier as Copier,
+    Copying as Copying,
     LaidOut as LaidOut,
     Loaded as Loaded,
     lay_out as lay_out,
@@ -195,6 +181,7 @@ from lmdbio._core.sources import (
     Keepers as Keepers,
     RoundTable as RoundTable,
     Seats as Seats,
+    Shuffling as Shuffling,
     find_block_sources as find_block_sources,
     find_home_uses as find_home_uses,
     find_homes as find_homes,
@@ -202,9 +189,9 @@ from lmdbio._core.sources import (
     find_round_uses as find_round_uses,
     find_teams as find_teams,
 )
-from lmdbio._core.spans import SpanKind as SpanKind
 from lmdbio._core.status import SLICE_MS as SLICE_MS
 from lmdbio._core.storage import (
+    Descriptor as Descriptor,
     Ground as Ground,
     look_at as look_at,
     release_range as release_range,
@@ -216,9 +203,11 @@ from lmdbio._core.trace import (
 from lmdbio._core.transaction import (
     Begins as Begins,
     Names as Names,
+    Stands as Stands,
     Transacts as Transacts,
 )
 from lmdbio._core.values import (
+    Gatherer as Gatherer,
     Values as Values,
     value_holder as value_holder,
 )

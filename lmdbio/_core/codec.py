@@ -62,13 +62,13 @@ def encode_block(
         ValueError: no extents, or one outside the file that ``layout`` describes.
     """
     extents = np.ascontiguousarray(extents, EXTENT)
-    c_layout, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status(path)
-    at = pointer_to(extents, "lio_extent *")
-    code = lib.lio_block_measure(c_layout, at, len(extents), form or 0, size, status.error)
-    status.check(code)
-    raw = ffi.new("uint8_t[]", int(size.raw_size))
-    status.check(lib.lio_block_encode(c_layout, at, size, raw, status.error))
-    return Block(BlockForm(size.form), int(size.count), int(size.runs), bytes(ffi.buffer(raw)))
+    layout_c, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status(path)
+    at, raw = pointer_to(extents, "lio_extent *"), ffi.new("uint8_t[]", BLOCK_RAW_BYTES_MAX)
+    status.check(
+        lib.lio_block_encode(layout_c, at, len(extents), form or 0, size, raw, status.error)
+    )
+    content = bytes(ffi.buffer(raw, size.raw_size))
+    return Block(BlockForm(size.form), int(size.count), int(size.runs), content)
 
 
 def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str = "") -> Extents:
@@ -105,14 +105,12 @@ def encode_leaves(layout: Layout, leaves: Leaves) -> tuple[Block, int]:
         ValueError: no leaves, or one outside the file that ``layout`` describes.
     """
     leaves = np.ascontiguousarray(leaves, LEAF)
-    c_layout, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status()
-    at = pointer_to(leaves, "lio_leaf *")
-    status.check(lib.lio_leaves_measure(c_layout, at, len(leaves), size, status.error))
-    raw = ffi.new("uint8_t[]", int(size.raw_size))
-    status.check(lib.lio_leaves_encode(c_layout, at, size, raw, status.error))
-    taken = int(size.count)
+    layout_c, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status()
+    at, raw = pointer_to(leaves, "lio_leaf *"), ffi.new("uint8_t[]", BLOCK_RAW_BYTES_MAX)
+    status.check(lib.lio_leaves_encode(layout_c, at, len(leaves), size, raw, status.error))
+    taken, content = int(size.count), bytes(ffi.buffer(raw, size.raw_size))
     records = int(leaves["records"][:taken].sum())
-    return Block(BlockForm.LEAVES, records, int(size.runs), bytes(ffi.buffer(raw))), taken
+    return Block(BlockForm.LEAVES, records, int(size.runs), content), taken
 
 
 def decode_leaves(layout: Layout, raw: bytes, records: int, path: str = "") -> Leaves:

@@ -253,9 +253,7 @@ class Cursor:
             UnplacedError, NoDuplicatesError, EmptyKeyError: a move that cannot be.
             CorruptedError, ShortReadError, OSError: from the file.
         """
-        code = lib.lio_glue_move(
-            self.pointer, move, key, len(key), value, len(value), 0, 0, own.error
-        )
+        code = lib.lio_glue_move(self.pointer, move, key, len(key), value, len(value), own.error)
         if code == lib.LIO_OK:
             return True
         if code == lib.LIO_NOTFOUND:
@@ -272,23 +270,7 @@ class Cursor:
 
     def find(self, key: bytes) -> bytes | None:
         """Moves to ``key`` and returns its (first) value, None when there is no such key."""
-        cell: list[bytes] = [b"", b""]
-        code = lib.lio_glue_move(
-            self.pointer,
-            lib.LIO_MOVE_SET,
-            key,
-            len(key),
-            b"",
-            0,
-            WANT_VALUE,
-            id(cell),
-            own.error,
-        )
-        if code == lib.LIO_OK:
-            return cell[1]
-        if code == lib.LIO_NOTFOUND:
-            return None
-        raise self._failed(code)
+        return self.item(WANT_VALUE)[1] if self.move(Move.SET, key) else None
 
     def holds_database(self) -> bool:
         """True when the current record describes a named database."""

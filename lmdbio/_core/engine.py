@@ -6,6 +6,7 @@ import os
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import cell_of, held, owned
 from lmdbio._core.status import SLICE_MS, Status
@@ -42,7 +43,7 @@ class Ticket:
     def __init__(self, engine: Engine, keep: object = None) -> None:
         # Held by nothing else, a frame in a traceback included.
         keeps = engine.pointer, keep
-        self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, keeps)
+        self._out = owned(ffi.new("lio_ticket **"), lib.lio_cell_ticket_free, keeps)
         self._status = engine.told()
 
     @property
@@ -54,10 +55,8 @@ class Ticket:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
-        if timeout_ms:
-            code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
-        else:
-            code = lib.lio_ticket_poll(self.out[0], self._status.error)
+        wait = brief_up_to("lio_ticket_wait", timeout_ms, 0)
+        code = wait(self.out[0], timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -159,16 +158,6 @@ class Engine(Opened):
         return Status(self.path)
 
     @classmethod
-    def _over(
-        cls, path: str, kind: str, depth: int, opens: Callable[[Any, Any], int], keep: object
-    ) -> Engine:
-        """An engine that ``opens`` makes: see ``_fill``."""
-        self = cls.__new__(cls)
-        self.path, self.kind, self.depth = path, kind, depth
-        self._fill(opens, keep)
-        return self
-
-    @classmethod
     def remote(cls, file: RemoteFile | Remote, depth: int = 8) -> Engine:
         """An engine for a file that lies elsewhere.
 
@@ -179,25 +168,10 @@ class Engine(Opened):
         from lmdbio._core.remote import Remote
 
         shared = file if isinstance(file, Remote) else Remote(file)
-        opens = partial(lib.lio_engine_open_remote, shared.pointer, depth)
-        self = cls._over(shared.file.name, "remote", depth, opens, shared)
-        self._remote = shared
+        self = cls.__new__(cls)
+        self.path, self.kind, self.depth, self._remote = shared.file.name, "remote", depth, shared
+        self._fill(partial(lib.lio_engine_open_remote, shared.pointer, depth), shared)
         return self
-
-    @classmethod
-    def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
-        """The memory engine, for tests."""
-        buffer = ffi.from_buffer("uint8_t[]", content)
-        opens = partial(lib.lio_engine_open_memory, buffer, len(content), depth)
-        return cls._over("<memory>", "memory", depth, opens, buffer)
-
-    def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
-        """Make reads of a memory engine fail or dawdle (``lio_engine_inject_faults``)."""
-        self._status.check(
-            lib.lio_engine_inject_faults(
-                self.pointer, fail_every, sys_errno, delay_us, self._status.error
-            )
-        )
 
     def missing(self, extents: Extents) -> npt.NDArray[np.bool_] | None:
         """Of each extent (dtype ``EXTENT``), whether it has to be waited for, or takes longer to
@@ -309,7 +283,6 @@ class Engine(Opened):
         import numpy as np
 
         from lmdbio._core.arrays import READ, pointer_to
-        from lmdbio._core.brief import BYTES_MAX, brief_up_to
 
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)

@@ -28,21 +28,9 @@ __all__ = [
 
 #: Structured dtypes of ``lio_serving`` and ``lio_asking``.
 SERVING = np.dtype(
-    {
-        "names": ["peer", "block", "first", "count"],
-        "formats": ["<u4", "<u8", "<u8", "<u8"],
-        "offsets": [0, 8, 16, 24],
-        "itemsize": 32,
-    }
+    [("peer", "<u4"), ("block", "<u8"), ("first", "<u8"), ("count", "<u8")], align=True
 )
-ASKING = np.dtype(
-    {
-        "names": ["peer", "into", "bytes"],
-        "formats": ["<u4", "<u8", "<u8"],
-        "offsets": [0, 8, 16],
-        "itemsize": 24,
-    }
-)
+ASKING = np.dtype([("peer", "<u4"), ("into", "<u8"), ("bytes", "<u8")], align=True)
 
 
 class Exchanged(NamedTuple):
@@ -302,10 +290,8 @@ class Arrival:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether no answer is awaited, after ``timeout_ms`` at most."""
-        if timeout_ms:
-            code = lib.lio_arrival_wait(self._owner, timeout_ms, self._status.error)
-        else:
-            code = lib.lio_arrival_poll(self._owner, self._status.error)
+        wait = brief_up_to("lio_arrival_wait", timeout_ms, 0)
+        code = wait(self._owner, timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -325,6 +311,6 @@ class Arrival:
         """Give up what is awaited; return whether nothing comes into its rooms any more."""
         if timeout_ms:
             return bool(lib.lio_cell_arrival_end(self._cell, timeout_ms) == lib.LIO_OK)
-        is_over = lib.lio_arrival_poll(self._owner, self._status.error) == lib.LIO_OK
+        is_over = lib.lio_arrival_wait(self._owner, 0, self._status.error) == lib.LIO_OK
         lib.lio_cell_arrival_drop(self._cell)
         return bool(is_over)

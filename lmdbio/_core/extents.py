@@ -196,18 +196,6 @@ def footprint(
     return (ends[0], ends[1]), shared_max[0], total
 
 
-def largest_run(before: npt.NDArray[np.int64], length: int) -> int:
-    """The largest sum of ``length`` numbers in a row, in a circle of them.
-
-    Args:
-        before: sums of all numbers before each, and of all: int64, shape (count + 1,).
-        length: count of numbers in the sum, above 0, below ``count``.
-    """
-    if not 0 < length < len(before) - 1:
-        raise ValueError(f"a run of {length} of {len(before) - 1} numbers")
-    return int(lib.lio_largest_run(pointer_to(before, "int64_t *"), len(before) - 1, length))
-
-
 def place_extents(extents: Extents, bits: int, numbers: npt.NDArray[np.uint32], first: int) -> U64:
     """Returns where extents begin in memory that keeps grains of the file. Pure.
 

@@ -130,12 +130,20 @@ def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
     )
 
 
+def _metas(engine: Engine, layout: Layout, txnid: Any = ffi.NULL) -> bytearray:
+    """Both meta pages as they stand now, and, in ``txnid``, the newest transaction by them."""
+    pages, status = bytearray(2 * layout.page_size), Status(engine.path)
+    into = ffi.from_buffer(pages)
+    status.check(
+        lib.lio_meta_newest(engine.pointer, layout_to_c(layout), into, txnid, status.error)
+    )
+    return pages
+
+
 def newest_txnid(engine: Engine, layout: Layout) -> int:
     """The newest transaction the meta pages know of now."""
-    out, status = ffi.new("uint64_t *"), Status(engine.path)
-    status.check(
-        lib.lio_meta_newest(engine.pointer, layout_to_c(layout), ffi.NULL, out, status.error)
-    )
+    out = ffi.new("uint64_t *")
+    _metas(engine, layout, out)
     return int(out[0])
 
 
@@ -186,24 +194,15 @@ class Look:
 def look_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
     """Return what ``look`` does, and both meta pages."""
     layout, out = meta.layout, ffi.new("uint64_t *")
-    pages = ffi.new("uint8_t[]", 2 * layout.page_size)
-    status = Status(engine.path)
-    code = lib.lio_meta_newest(engine.pointer, layout_to_c(layout), pages, out, status.error)
-    status.check(code)
+    pages = bytes(_metas(engine, layout, out))
     at = meta.slot * layout.page_size + layout.header_size
-    return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark, bytes(ffi.buffer(pages))
+    body = ffi.from_buffer("uint8_t[]", pages)
+    return int(out[0]), int(lib.lio_meta_mark(body + at)) == meta.mark, pages
 
 
 def meta_bytes(engine: Engine, layout: Layout) -> bytes:
     """Both meta pages as they stand now."""
-    out = bytearray(2 * layout.page_size)
-    status = Status(engine.path)
-    status.check(
-        lib.lio_meta_newest(
-            engine.pointer, layout_to_c(layout), ffi.from_buffer(out), ffi.NULL, status.error
-        )
-    )
-    return bytes(out)
+    return bytes(_metas(engine, layout))
 
 
 #: Of a meta page, its header included: all that a commit changes there (csrc/format.h). As many as
@@ -225,8 +224,9 @@ def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     if engine.alignment > 1:
         return bool  # which is False
     known = raw[: layout.page_size + META_BYTES]
+    keep = engine.pointer, known
     cell: list[Any] = [None]
-    if lib.lio_glue_watch(engine.pointer, id(known), id(engine.pointer), id(cell)):
+    if lib.lio_glue_watch(keep[0], known, len(known), id(keep), id(cell)):
         raise MemoryError("no memory for watching a file")
     found: Callable[[], bool] = cell[0]
     return found

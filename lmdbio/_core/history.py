@@ -1,4 +1,4 @@
-"""Where LMDB puts what is put to it, computed (csrc/replay.h)."""
+"""Where LMDB puts what is put to it, and in which order (csrc/replay.h, keys.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.arrays import EXTENT, Extents, pointer_to
+from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
 from lmdbio._core.owner import cell_of
@@ -79,6 +79,7 @@ class Replayed:
     db: Database
 
 
+_NEVER = 2**64 - 1
 #: Records replayed in one call, some 20 ms: signals are looked at in between.
 SLICE = 1 << 18
 _NUMBERS = [name for name in History.__slots__ if name != "numbered"]
@@ -166,3 +167,41 @@ def _array(name: str, given: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
     if array.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), not {array.shape}")
     return array
+
+
+def settle_keys(
+    db_flags: int, keys: bytes | bytearray, ends: U64, gone: npt.NDArray[np.uint8]
+) -> tuple[U64, int | None]:
+    """Reduce events of a database with ``db_flags`` to those that count.
+
+    Args:
+        keys: keys of all events, one after the other.
+        ends: offset of the end of each event's key, bytes, uint64.
+        gone: flag of each event, uint8: 1 where the key was deleted, 0 where it was put.
+
+    Returns:
+        Of each key that is left, in key order, the event in which it was put since it was last
+        deleted (uint64); and one that puts a key that is there, None: none does.
+    """
+    kept, status = np.empty(len(ends), np.uint64), Status()
+    count, again = ffi.new("size_t *"), ffi.new("uint64_t *")
+    status.check(
+        lib.lio_keys_settle(
+            db_flags,
+            ffi.from_buffer("uint8_t[]", keys),
+            len(keys),
+            pointer_to(ends, "uint64_t *"),
+            pointer_to(gone, "uint8_t *"),
+            len(ends),
+            pointer_to(kept, "uint64_t *"),
+            count,
+            again,
+            status.error,
+        )
+    )
+    return kept[: int(count[0])], None if again[0] == _NEVER else int(again[0])
+
+
+def compare_keys(db_flags: int, a: bytes, b: bytes) -> int:
+    """Below, at or above 0 as ``a`` comes before, is or comes after ``b`` in a database."""
+    return int(lib.lio_key_compare(db_flags, a, len(a), b, len(b)))

@@ -1,4 +1,4 @@
-"""Several files, read as one (csrc/engine_joined.h)."""
+"""Several files, read as one (csrc/engine_joined.c)."""
 
 from __future__ import annotations
 

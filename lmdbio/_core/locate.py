@@ -1,4 +1,4 @@
-"""Walks of a tree, level by level (csrc/locate.h)."""
+"""Walks of a tree, level by level, and what its leaves hold (csrc/locate.h, items.h)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.codec import LEAF, Leaves
+from lmdbio._core.cursor import WANT_VALUE, Cursor, Move, Pages
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
     Database,
@@ -23,6 +24,7 @@ from lmdbio._core.format import (
 )
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import SLICE_MS, Status
+from lmdbio.errors import IncompatibleError
 from lmdbio.system.frozen import dataclass
 
 #: Levels of a tree at most.
@@ -195,15 +197,17 @@ def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
         IncompatibleError: ``name`` is the key of a plain record.
         CorruptedError, ShortReadError, OSError.
     """
-    out = ffi.new("lio_db *")
-    status = Status(engine.path)
     key = database_key(meta.layout, name)
-    code = lib.lio_db_find(engine.pointer, meta_to_c(meta), key, len(key), out, status.error)
-    if code == lib.LIO_NOTFOUND:
+    pages = Pages(engine, meta.layout, 0)
+    cursor = Cursor(pages, meta.main_db)
+    if not key or not cursor.move(Move.SET, key):
         text = name.decode(errors="backslashreplace")
         raise LookupError(f"{engine.path}: there is no database named '{text}'")
-    status.check(code)
-    return database_of(out)
+    if not cursor.holds_database():
+        raise IncompatibleError(
+            f"{engine.path}: the name is the key of a record, not of a database"
+        )
+    return pages.parse_database(cursor.item(WANT_VALUE)[1])
 
 
 def database_key(layout: Layout, name: bytes) -> bytes:
@@ -238,3 +242,86 @@ def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes,
         found.append(
             (bytes(ffi.buffer(node.key, node.key_size)).removesuffix(end), database_of(db))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LeafItems:
+    """The items of a chunk of leaves, in key order.
+
+    Attributes:
+        extents: extents of the items on the leaves themselves (dtype ``EXTENT``).
+        each: items of each key, uint64.
+        keys: indices of the keys whose items are in a tree beside, uint64.
+        trees: the records of these trees.
+    """
+
+    extents: Extents
+    each: U64
+    keys: U64
+    trees: Trees
+
+
+def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
+    """Decodes a chunk of leaves of a database with duplicates."""
+    status, counts = Status(path), ffi.new("lio_item_counts *")
+    leaves = (
+        layout_to_c(layout),
+        pointer_to(chunk.pages, "uint8_t *"),
+        pointer_to(chunk.pgnos, "uint64_t *"),
+        len(chunk.pgnos),
+    )
+    status.check(lib.lio_items_count(*leaves, counts, status.error))
+    extents = np.empty(counts.items, EXTENT)
+    each, keys = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
+    records = ffi.new("lio_db[]", max(int(counts.trees), 1))
+    status.check(
+        lib.lio_items_find(
+            *leaves,
+            pointer_to(extents, "lio_extent *"),
+            pointer_to(each, "uint64_t *"),
+            pointer_to(keys, "uint64_t *"),
+            records,
+            status.error,
+        )
+    )
+    return LeafItems(extents, each, keys, Trees(records, len(keys)))
+
+
+def leaf_keys(layout: Layout, chunk: Chunk, path: str) -> list[bytes]:
+    """The keys on a chunk of leaves."""
+    places = key_places(layout, chunk, path)
+    starts, ends = places["offset"], places["offset"] + places["length"]
+    content = chunk.pages.tobytes()  # a slice of bytes takes a third of one of a view made bytes
+    return [content[at:end] for at, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def key_places(layout: Layout, chunk: Chunk, path: str) -> Extents:
+    """Where the keys on a chunk of leaves lie: bytes from the first of its pages on."""
+    places = tree_items(layout, chunk, path)  # in trees of duplicates items are keys
+    each = leaves_of(layout, chunk)["records"].astype(np.int64)
+    page = np.repeat(np.arange(len(each)), each)
+    # As unsigned numbers wrap, this is right also for pages that move towards the beginning.
+    places["offset"] += ((page - chunk.pgnos.astype(np.int64)[page]) * layout.page_size).astype(
+        np.uint64
+    )
+    return places
+
+
+def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:
+    """The items on a chunk of leaves of the tree that holds those of one key."""
+    c_layout, pages = layout_to_c(layout), pointer_to(chunk.pages, "uint8_t *")
+    capacity = int(lib.lio_leaves_entries(c_layout, pages, len(chunk.pgnos)))
+    extents, made, status = np.empty(capacity, EXTENT), ffi.new("size_t *"), Status(path)
+    status.check(
+        lib.lio_items_of_tree(
+            c_layout,
+            pages,
+            pointer_to(chunk.pgnos, "uint64_t *"),
+            len(chunk.pgnos),
+            pointer_to(extents, "lio_extent *"),
+            capacity,
+            made,
+            status.error,
+        )
+    )
+    return extents[: int(made[0])]

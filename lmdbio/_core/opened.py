@@ -138,14 +138,14 @@ class Opened:
         """The file that lies elsewhere, which this reads; None: it reads one of this system."""
         return None if self._remote is None else self._remote.file
 
-    def identity(self) -> FileIdentity | None:
-        """The identity of the file, and of its state as far as its status tells; None: none."""
+    def identity(self) -> FileIdentity:
+        """The identity of the file, and of its state as far as its status tells."""
         from lmdbio.system.file_identity import FileIdentity
 
         if self._remote is not None:
             file = self._remote.file
             return FileIdentity.elsewhere(file.validator, file.size)
-        return FileIdentity.of(os.fstat(self.fd)) if self.fd >= 0 else None
+        return FileIdentity.of(os.fstat(self.fd))
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

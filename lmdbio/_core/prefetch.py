@@ -44,7 +44,7 @@ class Prefetch:
     ) -> None:
         self.is_stream = piece == 0
         cell = cell_of("lio_prefetch", "prefetch_close", engine.pointer)
-        lib.lio_cell_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
+        lib.lio_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
         self._pointer: Any = held(cell) if cell[0] else None
 
     def sweep(self, extents: Extents, *, block_bytes: int) -> range | None:

@@ -1,4 +1,4 @@
-"""Files that lie elsewhere, which objects of Python's read (csrc/remote.h)."""
+"""Files that lie elsewhere, which objects of Python's read (csrc/engine_remote.h)."""
 
 from __future__ import annotations
 

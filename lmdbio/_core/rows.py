@@ -1,4 +1,4 @@
-"""Rows of a block in its slot: laid out, copied, and written down (csrc/rows.h)."""
+"""Rows of a block in its slot: laid out, copied, and written down (csrc/rows.h, copier.h)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import numpy.typing as npt
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.arrays import EXTENT, U64, Extents, pointer_to
 from lmdbio._core.brief import brief_up_to
+from lmdbio._core.owner import cell_of, held
+from lmdbio._core.status import Status
 
 __all__ = [
     "ROW_ALIGNMENT",
     "TABLE_ROW_BYTES",
+    "Copier",
+    "Copying",
     "LaidOut",
     "Loaded",
     "lay_out",
@@ -109,3 +113,75 @@ class Loaded:
         self.pointer.records = pointer_to(records, "int64_t *")
         self.pointer.slices = pointer_to(slices, "uint64_t *")
         self.pointer.count, self.pointer.base = len(records), address
+
+
+class Copier:
+    """The thread, until ``close``.
+
+    Raises:
+        MemoryError, OSError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._status = Status("rows that are copied")
+        cell = cell_of("lio_copier", "copier_close")
+        self._status.check(lib.lio_copier_open(cell, self._status.error))
+        self._pointer = held(cell)
+
+    def start(self, loaded: Loaded, rows: I64, records: I64, laid: LaidOut, data: int) -> Copying:
+        """Starts to copy rows of a block to their places in a slot.
+
+        Args:
+            loaded: the rows are among these records.
+            rows: rows of the block that are copied, shape (n,).
+            records, laid: record numbers and places of all rows of the block.
+            data: address of the slot's data. The caller owns it, and the records' memory, until
+                the copy is over.
+
+        Raises:
+            ValueError: a record is not loaded.
+        """
+        if self._pointer is None:
+            raise ValueError("the thread that copies has ended")
+        cell = cell_of("lio_copying", "copying_close", self._pointer)
+        code = brief_up_to("lio_copier_start", len(rows))(
+            self._pointer,
+            loaded.pointer,
+            pointer_to(rows, "int64_t *"),
+            len(rows),
+            pointer_to(records, "int64_t *"),
+            pointer_to(laid.lengths, "uint64_t *"),
+            pointer_to(laid.offsets, "uint64_t *"),
+            data,
+            cell,
+            self._status.error,
+        )
+        self._status.check(code)
+        return Copying(cell)
+
+    def close(self) -> None:
+        """Wait for the copy that is being made; drop all others, and make no more.
+
+        So nothing is read, or written, any more, whoever still refers to copies (the frames of an
+        exception do). May be called twice, by the thread that starts copies.
+        """
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            lib.lio_copier_end(pointer)
+
+
+class Copying:
+    """Rows that are copied; given up, or waited for, when nothing refers to them any more.
+
+    Never over where the copier was closed before it came to them.
+    """
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, cell: Any) -> None:
+        self._owner = held(cell)
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether all rows are in their places, after ``timeout_ms`` at most."""
+        wait = brief_up_to("lio_copying_wait", timeout_ms, 0)
+        return bool(wait(self._owner, timeout_ms) == lib.LIO_OK)

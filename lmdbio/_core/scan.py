@@ -79,23 +79,12 @@ class Scan:
         lib.lio_scan_past(self.pointer, size, duration)
         return int(size[0]), int(duration[0]) / 1e9
 
-    def records(
-        self, first: int, count: int, *, keys: bool, values: bool
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values (empty lists where not wanted) of some of the loaded records."""
-        key_list: list[Any] = [None] * count if keys else []
-        value_list: list[Any] = [None] * count if values else []
-        self._status.check(
-            lib.lio_glue_scan(
-                self.pointer,
-                first,
-                count,
-                id(key_list) if keys else 0,
-                id(value_list) if values else 0,
-                self._status.error,
-            )
-        )
-        return key_list, value_list
+    def record(self, index: int, wanted: int) -> tuple[bytes, bytes]:
+        """Key and value of one record of the block; ``b""`` for what is not wanted."""
+        cell: list[bytes] = [b"", b""]
+        status = self._status
+        status.check(lib.lio_glue_record(self.pointer, index, wanted, id(cell), status.error))
+        return cell[0], cell[1]
 
     def settle(self, cursor: Cursor, number: int, key: bytes, value: bytes, *, both: bool) -> None:
         """Puts the cursor from which it began on the record last handed out, which has this key.

@@ -1,4 +1,4 @@
-"""Sources of the rows of a block, where roots bring them for each other (csrc/sources.h). Pure."""
+"""Orders of records, and roots that bring the rows of a block (csrc/order.h, sources.h). Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.arrays import pointer_to
 from lmdbio._core.brief import brief_up_to
-from lmdbio._core.order import Shuffling
 
 __all__ = [
     "NO_HOME",
     "Keepers",
     "RoundTable",
     "Seats",
+    "Shuffling",
     "find_block_sources",
     "find_home_uses",
     "find_homes",
@@ -29,6 +29,7 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
 
 #: The home of a record that no root keeps.
 NO_HOME = int(lib.LIO_NO_HOME)
@@ -38,6 +39,58 @@ ENDLESS = 2**64 - 1
 
 #: ``planning.places.Places``: first, step, repeats, runs.
 Recurring = tuple[int, int, int, tuple[range, ...]]
+
+
+class Shuffling:
+    """An order of records, by chunks and windows, computed where it is asked. Pure.
+
+    Args:
+        count: records, at least 1.
+        chunk: records that stay together, 1 or more; the last chunk may have fewer.
+        window: chunks whose records are shuffled among each other, 1 or more.
+        chunk_keys, inner_keys: keys of the rounds, ``LIO_ORDER_ROUNDS`` numbers each.
+        keeps_inner: records stay in their order inside chunks; ``window`` has no meaning.
+        keeps_chunks: chunks stay in their order too.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        chunk: int,
+        window: int,
+        *,
+        chunk_keys: U64,
+        inner_keys: U64,
+        keeps_inner: bool,
+        keeps_chunks: bool = False,
+    ) -> None:
+        self.pointer: Any = ffi.new("lio_shuffle *")
+        self._count = self.pointer.count = count
+        self.pointer.chunk, self.pointer.window = chunk, window
+        self.pointer.chunk_keys = chunk_keys.tolist()
+        self.pointer.inner_keys = inner_keys.tolist()
+        self.pointer.keeps_inner, self.pointer.keeps_chunks = keeps_inner, keeps_chunks
+
+    def records(self, numbers: U64) -> None:
+        """Replaces places by the records there.
+
+        Args:
+            numbers: C-contiguous.
+
+        Raises:
+            IndexError: one is not below the count.
+        """
+        self._check(numbers)
+        lib.lio_shuffle_records(self.pointer, pointer_to(numbers, "uint64_t *"), len(numbers))
+
+    def places(self, numbers: U64) -> None:
+        """Replaces records by their places; as ``records``."""
+        self._check(numbers)
+        lib.lio_shuffle_places(self.pointer, pointer_to(numbers, "uint64_t *"), len(numbers))
+
+    def _check(self, numbers: U64) -> None:
+        if len(numbers) and int(numbers.max()) >= self._count:
+            raise IndexError(f"a number is not below {self._count}")
 
 
 class RoundTable:

@@ -87,7 +87,7 @@ class Ring:
         """
         import numpy as np
 
-        from lmdbio._core.spans import SPAN
+        from lmdbio._core.arrays import SPAN
 
         with self._lock:
             if self._pointer is None:
@@ -112,8 +112,7 @@ class Ring:
         """
         import numpy as np
 
-        from lmdbio._core.arrays import pointer_to
-        from lmdbio._core.spans import SPAN
+        from lmdbio._core.arrays import SPAN, pointer_to
 
         if self._pointer is None or self._spans is None:
             return np.empty(0, SPAN), 0

@@ -1,4 +1,4 @@
-"""Values whose places are known, as objects (lmdbio/_core/glue/values.h)."""
+"""Values whose places are known, as objects or in memory (lmdbio/_core/glue/values.h)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.cursor import Failed, Snapshot
 from lmdbio._core.engine import Engine
+from lmdbio._core.extents import Packed
 from lmdbio._core.owner import made_type
 
 _Values: Any = made_type(lib.lio_values_type)
@@ -151,3 +152,39 @@ def value_holder(
         raise MemoryError("no memory for reading records")
     found: Callable[[list[int]], Values | None] = cell[0]
     return found
+
+
+class Gatherer:
+    """Copies what the page cache holds of an engine's file, guarded.
+
+    Args:
+        engine: Engine of the file; it stays open.
+        snapshot: Snapshot, asked after the copies.
+    """
+
+    __slots__ = ("_keep",)
+
+    def __init__(self, engine: Engine, snapshot: Snapshot) -> None:
+        self._keep = engine.pointer, snapshot.pages.pointer, snapshot.pointer
+
+    def copy(self, packed: Packed, address: int) -> bool:
+        """Copies records to their places in memory, if nobody need wait.
+
+        Args:
+            packed: extents of the records in the file, and offsets in the memory.
+            address: address of ``packed.room`` bytes, which the caller owns.
+
+        Returns:
+            Whether all of it is there, and belongs to the snapshot. If not, nothing is said about
+            what the memory holds.
+        """
+        return bool(
+            lib.lio_glue_gather(
+                *self._keep,
+                pointer_to(packed.extents, "lio_extent *"),
+                pointer_to(packed.offsets, "uint64_t *"),
+                len(packed.extents),
+                ffi.cast("uint8_t *", address),
+                packed.room,
+            )
+        )

@@ -20,16 +20,9 @@ from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digest
 from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Writer
 from lmdbio.system.background import Beside
-from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
 __all__ = ["DatabaseWalk"]
-
-
-def _identity(engine: Engine) -> FileIdentity:
-    found = engine.identity()
-    assert found is not None
-    return found
 
 
 class DatabaseWalk:
@@ -58,7 +51,7 @@ class DatabaseWalk:
     ) -> None:
         self._engine, self._form = engine, form
         self._given, self._is_ordered = given, False
-        self._hints = _identity(engine)
+        self._hints = engine.identity()
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
         self.trees: list[bytes] = []
@@ -87,7 +80,7 @@ class DatabaseWalk:
         it), because what describes an older state would be refused by ``check`` at once.
         """
         newest = _core.newest_txnid(self._engine, self._meta.layout)
-        return newest != self._meta.txnid or _identity(self._engine) != self._hints
+        return newest != self._meta.txnid or self._engine.identity() != self._hints
 
     def finish(self) -> int:
         """Write the directory; returns the file's size."""

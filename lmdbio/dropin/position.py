@@ -234,8 +234,7 @@ class Position(_core.Stands):
             with self._guard:  # no other thread ends the run meanwhile
                 run = self._run
                 if run is not None and (wanted == WANT_KEY or run.values):
-                    key, value = bool(wanted & WANT_KEY), bool(wanted & WANT_VALUE)
-                    place = run.last(keys=key, values=value)
+                    place = run.last(wanted)
                     if place is not None:
                         self._check()
                         return self._shape(*place, wanted)

@@ -69,7 +69,7 @@ class Run:
         """
         # Ctrl-C may come between any two of these; ``last`` tells the same place all the while.
         handed_out = self._handed_out()
-        self._tail = self._at(handed_out, keys=True, values=self._dup)
+        self._tail = self._at(handed_out, self._wanted)
         self._block = self._block[0] + handed_out, 0
         self.owner.block(0)
         if not self._kept:
@@ -100,9 +100,9 @@ class Run:
             self._past = size, seconds
         self._scan.go_past(self._direct_path.engine())
 
-    def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
+    def last(self, wanted: int) -> tuple[bytes, bytes] | None:
         """Return key and value of the record last handed out; None: there was none."""
-        return self._at(self._handed_out(), keys=keys, values=values)
+        return self._at(self._handed_out(), wanted)
 
     def settle(self, cursor: _core.Cursor) -> None:
         """Put the cursor from which the run began on the record last handed out, if any was.
@@ -111,7 +111,7 @@ class Run:
             OSError, Error: as ``Scan.settle``.
         """
         handed_out = self._handed_out()
-        place = self._at(handed_out, keys=True, values=self._dup)
+        place = self._at(handed_out, self._wanted)
         if place is not None:
             self._scan.settle(cursor, self._block[0] + handed_out, *place, both=self._dup)
 
@@ -119,11 +119,13 @@ class Run:
         """Return how many records of the block were handed out; 0: the one before it counts."""
         return max(0, self._block[1] - self.owner.left())
 
-    def _at(self, handed_out: int, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
-        if not handed_out:
-            return self._tail
-        names, data = self._scan.records(handed_out - 1, 1, keys=keys, values=values)
-        return names[0] if keys else b"", data[0] if values else b""
+    @property
+    def _wanted(self) -> int:
+        """The parts of a record that tell its place."""
+        return _core.WANT_KEY | _core.WANT_VALUE if self._dup else _core.WANT_KEY
+
+    def _at(self, handed_out: int, wanted: int) -> tuple[bytes, bytes] | None:
+        return self._scan.record(handed_out - 1, wanted) if handed_out else self._tail
 
     def end(self) -> None:
         """Stop the iterator and end the reads ahead."""

@@ -1,4 +1,4 @@
-"""file_set: several files that are read as one (csrc/engine_joined.h): their states and places.
+"""file_set: several files that are read as one (csrc/engine_joined.c): their states and places.
 
 Each file is closed when it was looked at. The engine opens them again, few at a time, and refuses
 one that was replaced.
@@ -60,7 +60,6 @@ class FileSet:
             count: number of its records.
         """
         number, base, identity = len(self._identities), self.used_bytes, pages.identity()
-        assert identity is not None
         if number == 0:
             self.meta = meta
         layout = meta.layout
@@ -84,7 +83,6 @@ class FileSet:
             Error: it is.
         """
         known, identity = self._parts[number], pages.identity()
-        assert identity is not None
         then, now = int(known["txnid"]), meta.txnid
         if (known["device"], known["inode"]) != (identity.dev, identity.ino):
             why = "another file has taken its place since it was opened"

@@ -1,4 +1,4 @@
-"""Tell where the records of several files lie, which are read as one (csrc/engine_joined.h).
+"""Tell where the records of several files lie, which are read as one (csrc/engine_joined.c).
 
     paths -> the records of each, by its provenance file or a walk -> one table of all extents
 

@@ -90,9 +90,7 @@ class OpenDatabase:
         """The identity of the file."""
         if self.file_set is not None:
             return self.file_set.identity
-        identity = self._pages.identity()
-        assert identity is not None  # an engine over memory has none
-        return identity
+        return self._pages.identity()
 
     def metas(self) -> bytes:
         """Return both meta pages as they stand now, or bytes that stand for those of all files.

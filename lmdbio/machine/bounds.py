@@ -80,7 +80,9 @@ class FootprintBound:
             return self.total
         if self._before is None:
             self._before = np.concatenate(([0], np.cumsum(self._sums)))
-        largest = _core.largest_run(self._before, cells)
+        before = self._before  # in a circle
+        ends = np.concatenate((before[cells:], before[1:cells] + before[-1]))
+        largest = int((ends - before[:-1]).max())
         return min(self.total, largest + self._shared_max)
 
     def any(self, length: int) -> int:

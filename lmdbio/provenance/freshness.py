@@ -105,16 +105,9 @@ def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") ->
     now = engine.identity()
     if check != "fast":
         reasons: tuple[str, ...] = (f"check={check!r}",)
-    elif now is None:
-        reasons = ("no file status",)
     else:
         reasons = provenance.facts.hints.differences(now)
-    known = (
-        bool(reasons)
-        and check != "always"
-        and now is not None
-        and _remembered(provenance.facts.digest, now)
-    )
+    known = bool(reasons) and check != "always" and _remembered(provenance.facts.digest, now)
     cost = sum(tree_pages(s.database) for s in provenance.sections) * provenance.facts.page_size
     return DeepCheck(bool(reasons) and not known, reasons, known, cost)
 
@@ -148,7 +141,7 @@ def check(
     if due.due:
         _check_digest(engine, meta, provenance, progress)
         after = engine.identity()
-        if before is not None and after is not None and before == after:
+        if before == after:
             _remember(provenance.facts.digest, after)
     return CheckReport(how, due.reasons, due.bytes if due.due else 0, time.monotonic() - began)
 

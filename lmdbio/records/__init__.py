@@ -1,7 +1,6 @@
 """records: the values of one or several databases as a sequence.
 
-    records  ``Records``
-    columns  samples of several records each
+    records  ``Records``, also of samples of several records each
     samples  sequences of samples, of which whole batches are read, and views of them
     mix      ``Mix``: samples of several sequences, each as its weight says
     routes   the ways from where records lie to their bytes, each guarded and counted
@@ -14,5 +13,3 @@
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
 ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
 """
-
-import lmdbio.records.columns  # noqa: F401  (whoever opens ``Records`` may find such samples)

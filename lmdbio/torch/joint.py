@@ -8,6 +8,7 @@ batch of a Reader -> a rank's own rows, which come first    -> made by threads, 
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
-from lmdbio.torch.samples import SampleMaker
+from lmdbio.torch.samples import LOOK_SECONDS, CalledOffError, SampleMaker
 from lmdbio.torch.threads import Wanted, WorkerThreads
 from lmdbio.torch.whole import Recipe
 from lmdbio.torch.workers import Workers
@@ -39,22 +40,11 @@ __all__ = ["READER_WORDS", "JointBatches", "JointEpoch", "ReaderBatches", "joint
 NOTHING = object()
 #: Batches of an epoch that a rank may look at and begin again.
 LOOKS_MAX = 4
+#: Words of a Reader that a Loader says itself, or that go not with it.
+_OWN = {"self", "path", "batch_size", "comm", "cache", "assignment", "start", "shuffle", "seed"}
+_OWN |= {"iterations", "epochs"}
 #: Words of a Reader that a Loader hands on.
-READER_WORDS = (
-    "check",
-    "db",
-    "depth",
-    "gap_bytes_max",
-    "layout",
-    "memory_bytes_max",
-    "mode",
-    "order",
-    "provenance",
-    "ranks_per_node",
-    "request_bytes_max",
-    "skip",
-    "slots",
-)
+READER_WORDS = tuple(sorted(set(inspect.signature(Reader.__init__).parameters) - _OWN))
 
 
 def joint_path(
@@ -144,8 +134,10 @@ class ReaderBatches:
 
     def _make(self, number: int) -> tuple[int, Any]:
         with self._moved:
-            while self._turn != number:  # those of before were begun before
-                self._moved.wait()
+            while self._turn != number:  # those of before were begun before, or called off
+                if not self._wanted():
+                    raise CalledOffError("this loader is closed")
+                self._moved.wait(LOOK_SECONDS)
             try:
                 iteration, batch = self._take()
             finally:

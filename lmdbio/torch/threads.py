@@ -64,20 +64,6 @@ class Task:
             used a processor.
     """
 
-    __slots__ = (
-        "_error",
-        "_is_done",
-        "_job",
-        "_result",
-        "_settled",
-        "_turn",
-        "_under_way",
-        "busy",
-        "runs_here",
-        "seconds",
-        "wall",
-    )
-
     def __init__(self, job: Callable[[], Any]) -> None:
         self._job: Callable[[], Any] | None = job
         self._result: Any = None

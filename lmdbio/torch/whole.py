@@ -20,8 +20,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio import _core
 from lmdbio.batch import Batch
-from lmdbio.records.columns import ColumnBatch
 from lmdbio.records.mix import MixedBatch
+from lmdbio.records.records import ColumnBatch
 from lmdbio.records.routes import Field
 from lmdbio.system.warn import warn
 from lmdbio.torch.samples import Errors, RecordErrors, as_errors

@@ -19,6 +19,7 @@ import pytest
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from tests.support import databases
+from tests.support.in_memory import InMemory, memory_engine
 
 VALUE = b"%05d" + b"x" * 60
 #: A move, and what it searches for.
@@ -45,16 +46,16 @@ def outcome(cursor: _core.Cursor, move: Made) -> Any:
         return _core.UnplacedError
 
 
-def fails(engine: _core.Engine, cursor: _core.Cursor, move: Made, nth: int) -> bool:
+def fails(file: InMemory, cursor: _core.Cursor, move: Made, nth: int) -> bool:
     """Make a move whose ``nth`` read fails; return whether it had so many."""
-    engine.script(fail_every=nth, sys_errno=errno.EIO)
-    engine.read(0, 1)  # the first one never fails
+    file.script(fail_every=nth, sys_errno=errno.EIO)
+    cursor.engine.read(0, 1)  # the first one never fails
     try:
         outcome(cursor, move)
     except OSError:
         return True
     finally:
-        engine.script()
+        file.script()
     return False
 
 
@@ -68,14 +69,15 @@ def test_a_move_that_failed_is_made_again_as_if_it_had_not(
     databases.write(env, pairs, db=env.open_db(b"dups", dupsort=True))
     env.close()
     failed = set()
-    with _core.Engine.memory((tmp_path / "env/data.mdb").read_bytes()) as engine:
+    engine, file = memory_engine((tmp_path / "env/data.mdb").read_bytes())
+    with engine:
         meta = _core.read_meta(engine)
         db = _core.find_database(engine, meta, b"dups")
         for place, move, nth in product(PLACES, MOVES, (1, 2, 3)):
             cursors = [_core.Cursor(_core.Pages(engine, meta.layout, 0), db) for _ in range(2)]
             for step in place:
                 assert outcome(cursors[0], step) == outcome(cursors[1], step)
-            if fails(engine, cursors[1], move, nth):
+            if fails(file, cursors[1], move, nth):
                 failed.add(move[0])
                 for step in (move, *AFTERWARDS):
                     undisturbed, again = (outcome(cursor, step) for cursor in cursors)

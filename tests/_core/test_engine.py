@@ -1,8 +1,8 @@
 """One suite over every engine.
 
 Goal: whatever the way of reading, the same bytes, the same errors, no request lost. Method:
-the same reads on one file through each engine; failures come from the memory engine's script
-or from a real file that is too short.
+the same reads on one file through each engine; failures come from a file whose reads follow
+a script, or from a real one that is too short.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ import pytest
 
 from lmdbio import _core
 from lmdbio.errors import Error, InvalidError, ShortReadError
+from tests.support.in_memory import memory_engine
 
 SIZE = 1_000_003  # no multiple of anything
 CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
-KINDS = ["pread", "direct", "uring", "staged", "mmap", "memory"]
+KINDS = ["pread", "direct", "uring", "staged", "mmap", "remote"]
 
 
 @pytest.fixture(params=KINDS)
 def engine(request, tmp_path):
-    if request.param == "memory":
-        made = _core.Engine.memory(CONTENT)
+    if request.param == "remote":
+        made, _ = memory_engine(CONTENT)
     else:
         path = tmp_path / "file"
         path.write_bytes(CONTENT)
@@ -183,8 +184,7 @@ def test_a_forked_child_and_its_parent_both_read_on(engine):
 
 
 def test_dropping_a_ticket_waits_for_what_is_under_way():
-    with _core.Engine.memory(CONTENT, depth=2) as engine:
-        engine.script(delay_us=20_000)
+    with memory_engine(CONTENT, 2, delay_us=20_000)[0] as engine:
         plan, memory = reads(engine, [(i * 70_000, 100) for i in range(12)])
         with engine.submit_plan(plan, memory.address) as ticket:
             assert not ticket.poll(0)
@@ -192,8 +192,7 @@ def test_dropping_a_ticket_waits_for_what_is_under_way():
 
 
 def test_a_ticket_tells_how_far_it_has_come():
-    with _core.Engine.memory(CONTENT, depth=2) as engine:
-        engine.script(delay_us=10_000)
+    with memory_engine(CONTENT, 2, delay_us=10_000)[0] as engine:
         plan, memory = reads(engine, [(i * 70_000, 100) for i in range(8)])
         with engine.submit_plan(plan, memory.address) as ticket:
             seen = [ticket.left()]
@@ -209,8 +208,7 @@ def test_a_ticket_tells_how_far_it_has_come():
 
 
 def test_who_waits_for_a_ticket_to_begin_is_woken_when_an_older_one_ends():
-    with _core.Engine.memory(CONTENT, depth=1) as engine:
-        engine.script(delay_us=50_000)
+    with memory_engine(CONTENT, 1, delay_us=50_000)[0] as engine:
         few, room = reads(engine, [(0, 100)])
         many, memory = reads(engine, [(i * 70_000, 100) for i in range(1, 6)])
         with engine.submit_plan(few, room.address) as older:
@@ -219,20 +217,21 @@ def test_who_waits_for_a_ticket_to_begin_is_woken_when_an_older_one_ends():
                 assert not ticket.poll_begun(10_000, older)
                 assert older.poll() and time.monotonic() - begun < 5
                 assert not ticket.poll_begun(0, older), "there is more to begin"
-                with _core.Engine.memory(CONTENT) as other:
+                with memory_engine(CONTENT)[0] as other:
                     with other.submit_plan(few, room.address) as foreign:
                         with pytest.raises(ValueError, match="two engines"):
                             ticket.poll_begun(0, foreign)
 
 
 def test_a_failing_request_ends_its_batch_with_the_operating_systems_error():
-    with _core.Engine.memory(CONTENT) as engine:
-        engine.script(fail_every=3, sys_errno=errno.EIO)
+    engine, file = memory_engine(CONTENT)
+    with engine:
+        file.script(fail_every=3, sys_errno=errno.EIO)
         plan, memory = reads(engine, [(i * 70_000, 100) for i in range(12)])
         with pytest.raises(OSError, match="cannot read") as caught:
             engine.read_plan(plan, memory.address)
         assert caught.value.errno == errno.EIO
-        engine.script()
+        file.script()
         engine.read_plan(plan, memory.address)
 
 

@@ -103,18 +103,6 @@ def test_what_each_extent_needs_beyond_the_one_before(pairs, alignment, low, siz
         _core.footprint(table_of(pairs), alignment, last, needed[1:])
 
 
-@given(st.lists(st.integers(0, 99), min_size=2), st.data())
-def test_the_largest_run_of_a_circle(numbers, data):
-    length = data.draw(st.integers(1, len(numbers) - 1))
-    before = np.concatenate(([0], np.cumsum(numbers)))
-    twice = numbers * 2
-    sums = [sum(twice[at : at + length]) for at in range(len(numbers))]
-    assert _core.largest_run(before, length) == max(sums)
-    for wrong in (0, len(numbers)):
-        with pytest.raises(ValueError, match="a run of"):
-            _core.largest_run(before, wrong)
-
-
 @given(st.lists(st.tuples(U64, U64) | st.tuples(st.integers(0, 9), st.integers(0, 9))), U64)
 def test_what_lies_inside_is_counted(pairs, room):
     offsets = np.array([offset for offset, _ in pairs], np.uint64)

@@ -1,4 +1,4 @@
-"""Several files as one (csrc/engine_joined.h): the bytes of each, few descriptors, no other state.
+"""Several files as one (csrc/engine_joined.c): the bytes of each, few descriptors, no other state.
 
 Goal: any range of the joined file holds the bytes of its files and zeros between them, whatever is
 open, mapped or cached; a file that was committed to, cut or replaced is an error that names it.

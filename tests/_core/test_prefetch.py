@@ -15,6 +15,7 @@ import pytest
 from lmdbio._core._lmdbio import lib
 
 from lmdbio import _core
+from tests.support.in_memory import memory_engine
 
 PAGE, BLOCK = 4096, 1 << 20
 FILE_BYTES = 64 << 20
@@ -76,7 +77,7 @@ def test_it_ends_where_records_are_no_longer_dense(engine):
 
 
 def test_nothing_is_covered_past_the_page_cache_or_after_the_end(engine):
-    memory = _core.Engine.memory(bytes(FILE_BYTES // 16))
+    memory, _ = memory_engine(bytes(FILE_BYTES // 16))
     assert not cover(_core.Prefetch(memory, FILE_BYTES // 16, piece=PAGE), pages(0, 256))
     prefetch = _core.Prefetch(engine, FILE_BYTES, piece=128 << 10)
     assert not cover(prefetch, pages(0, 0))
@@ -179,7 +180,7 @@ def test_no_file_is_swept_that_comes_in_its_order_or_has_no_room(large, engine):
     # Its last records are scattered, and few.
     assert sweep(streaming(large, 2 * FILE_BYTES), scattered(4)) is None
     assert sweep(streaming(engine, sweep_bytes_max=FILE_BYTES - 1), scattered(64)) is None
-    memory = _core.Engine.memory(bytes(1 << 20))
+    memory, _ = memory_engine(bytes(1 << 20))
     assert sweep(streaming(memory, 1 << 20), scattered(64)) is None
     closed = streaming(engine)
     closed.close()

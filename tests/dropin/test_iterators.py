@@ -45,7 +45,7 @@ class Interrupt(BaseException):
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("name", ["records", "advance"])
+@pytest.mark.parametrize("name", ["record", "advance"])
 def test_an_interrupt_at_a_call_loses_and_repeats_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool, number: int
 ) -> None:

@@ -256,24 +256,69 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
     lio_pages_close(pages);
 }
 
+typedef struct {
+    const uint8_t *bytes;
+    uint64_t size;
+} content;
+
+static int read_content(void *handle, const lio_remote_call *call, uint64_t offset,
+                        uint64_t length, uint8_t *into, uint64_t *requests, lio_error *error)
+{
+    const content *from = handle;
+    (void)call;
+    if (!lio_fits(offset, length, from->size))
+        return lio_fail(error, LIO_ERR_SHORT, offset, length, 0, "beyond the file");
+    memcpy(into, from->bytes + offset, length);
+    *requests = 1;
+    return LIO_OK;
+}
+
+/* Whether the main database names another one "named". */
+static bool find_named(lio_engine *engine, const lio_meta *meta, lio_db *out)
+{
+    lio_pages *pages;
+    lio_cursor *cursor;
+    lio_item item;
+    lio_error error;
+    bool found = false;
+    if (lio_pages_open(engine, &meta->layout, 0, &pages, &error) != LIO_OK)
+        return false;
+    if (lio_cursor_open(pages, &meta->main_db, &cursor, &error) == LIO_OK) {
+        found = lio_cursor_move(cursor, LIO_MOVE_SET, (const uint8_t *)"named", 5, NULL, 0, &item,
+                                &error) == LIO_OK &&
+                item.node_flags == LIO_N_SUBDATA &&
+                lio_db_parse(&meta->layout, item.data, item.data_size, 0, out, &error) == LIO_OK;
+        lio_cursor_close(cursor);
+    }
+    lio_pages_close(pages);
+    return found;
+}
+
 static void eat_database(const uint8_t *bytes, size_t size)
 {
+    content file = {bytes, size};
+    lio_remote *remote;
     lio_engine *engine;
     lio_error error;
     lio_meta meta;
     lio_db named;
-    if (lio_engine_open_memory(bytes, size, 2, &engine, &error) != LIO_OK)
+    if (lio_remote_open(read_content, &file, size, false, &remote, &error) != LIO_OK)
         return;
+    if (lio_engine_open_remote(remote, 2, &engine, &error) != LIO_OK) {
+        lio_remote_close(remote);
+        return;
+    }
     if (lio_meta_read(engine, UINT64_MAX, &meta, &error) == LIO_OK) {
         walk_database(engine, &meta, &meta.main_db, 1);
         walk_database(engine, &meta, &meta.free_db, 0);
         move_cursor(engine, &meta, &meta.main_db);
-        if (lio_db_find(engine, &meta, (const uint8_t *)"named", 5, &named, &error) == LIO_OK) {
+        if (find_named(engine, &meta, &named)) {
             walk_database(engine, &meta, &named, 0);
             move_cursor(engine, &meta, &named);
         }
     }
     lio_engine_close(engine);
+    lio_remote_close(remote);
 }
 
 static void eat_block(const uint8_t *bytes, size_t size)

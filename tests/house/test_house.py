@@ -51,7 +51,6 @@ C_ROOMS = (
     "provenance",
     "replay",
     "keys",
-    "insertion",
     "items",
     "order",
     "sources",

@@ -33,6 +33,7 @@ from lmdbio.reader import (
     shard_store,
 )
 from lmdbio.reader.reader import Reader
+from tests.support.in_memory import memory_engine
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
@@ -194,10 +195,8 @@ def long_blocks() -> None:
     content = (Path(PATH) / "data.mdb").read_bytes()
 
     def slow(_pages: object, _choice: object) -> _core.Engine:
-        engine = _core.Engine.memory(content)
-        engine.script(delay_us=SLOW_US)
-        engine.kind = "pread"  # what a mode can be told to read with
-        return engine
+        # It passes as what a mode can be told to read with.
+        return memory_engine(content, delay_us=SLOW_US, kind="pread")[0]
 
     told: list[str] = []
     listening = logging.Handler()
@@ -227,10 +226,8 @@ def slow_home() -> None:
     content = (Path(PATH) / "data.mdb").read_bytes()
 
     def slow(_pages: object, _choice: object) -> _core.Engine:
-        engine = _core.Engine.memory(content, depth=1)
-        engine.script(delay_us=int(1e6 * PATIENCE / 4) if RANK == 1 else 0)
-        engine.kind = "pread"  # what a mode can be told to read with
-        return engine
+        delay_us = int(1e6 * PATIENCE / 4) if RANK == 1 else 0
+        return memory_engine(content, 1, delay_us=delay_us, kind="pread")[0]
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
     homes.GRAIN_BYTES_MIN = SLOW_GRAIN_BYTES

@@ -23,6 +23,7 @@ from lmdbio import _core
 from lmdbio.planning.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
 from lmdbio.reader import block_size, phases, roots
 from lmdbio.reader.reader import Reader
+from tests.support.in_memory import memory_engine
 
 COMM = MPI.COMM_WORLD
 ITERATIONS, BATCH, START = 4, 23, MIXED - 40
@@ -51,10 +52,8 @@ class Late:
         content = self._content
 
         def late(_pages: object, choice: object) -> _core.Engine:
-            engine = _core.Engine.memory(content)
-            engine.script(delay_us=LATE_US)
-            engine.kind = "pread"  # what a mode can be told to read with
-            return engine
+            # It passes as what a mode can be told to read with.
+            return memory_engine(content, delay_us=LATE_US, kind="pread")[0]
 
         roots.open_engine = late  # type: ignore[assignment]
 

@@ -29,6 +29,7 @@ from lmdbio import _core
 from lmdbio.cli import cli
 from lmdbio.observe import active, timeline, tracing
 from tests.support import databases
+from tests.support.in_memory import InMemory, memory_engine
 from tests.support.traces import check
 
 COUNT = 3000
@@ -131,19 +132,18 @@ def test_a_trace_of_a_reader_shows_its_thread_and_its_blocks(path, tmp_path):
     assert total(read, "wait for a block") == pytest.approx(stats.wait_seconds, abs=1e-5)
 
 
-def memory_engine(requests: int, depth: int, delay_us: int) -> tuple[_core.Engine, Any, Any]:
-    engine = _core.Engine.memory(bytes(requests * 4096), depth)
-    engine.script(delay_us=delay_us)
+def slow(requests: int, depth: int, delay_us: int = 0) -> tuple[InMemory, _core.Engine, Any, Any]:
+    engine, file = memory_engine(bytes(requests * 4096), depth, delay_us=delay_us)
     into = np.empty(requests * 4096, np.uint8)
     reads = np.empty(requests, _core.READ)
     reads["offset"] = np.arange(requests) * 4096
     reads["length"] = reads["needed"] = 4096
     reads["into"] = reads["offset"] + np.uint64(into.ctypes.data)
-    return engine, reads, into
+    return file, engine, reads, into
 
 
 def test_requests_tell_how_long_they_waited_for_a_thread_and_for_the_storage(tmp_path):
-    engine, reads, into = memory_engine(24, depth=3, delay_us=20_000)
+    _, engine, reads, into = slow(24, depth=3, delay_us=20_000)
     with lmdbio.trace(tmp_path / "t.json") as trace:
         with engine, engine.submit(reads, into) as ticket:
             ticket.wait()
@@ -159,7 +159,7 @@ def test_requests_tell_how_long_they_waited_for_a_thread_and_for_the_storage(tmp
     assert fared.queue_ms[2] >= 7 * 20 and 1 <= fared.depth <= 3.0001
     assert counts.queued_requests == 24
     assert counts.service_ns >= 24 * 20_000_000
-    in_flight = [event["args"]["memory 0"] for event in events(read, ph="C") if event["args"]]
+    in_flight = [event["args"]["remote 0"] for event in events(read, ph="C") if event["args"]]
     assert max(in_flight) == 3 and min(in_flight) == 0
     lanes = {event["tid"] for event in requests}
     assert len(lanes) <= 4
@@ -171,8 +171,8 @@ def engines_numbered_from_0(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_that_fails_is_in_the_trace(tmp_path):
-    engine, reads, into = memory_engine(8, depth=1, delay_us=0)
-    engine.script(fail_every=3, sys_errno=5)
+    file, engine, reads, into = slow(8, depth=1)
+    file.script(fail_every=3, sys_errno=5)
     with lmdbio.trace(tmp_path / "t.json") as trace:
         with engine, engine.submit(reads, into) as ticket, pytest.raises(OSError):
             ticket.wait()
@@ -186,7 +186,7 @@ def test_a_request_that_fails_is_in_the_trace(tmp_path):
 
 def test_what_the_ring_had_no_room_for_is_counted(tmp_path):
     more = 1000
-    engine, reads, into = memory_engine(_core.ring.capacity + more, depth=2, delay_us=0)
+    _, engine, reads, into = slow(_core.ring.capacity + more, depth=2, delay_us=0)
     with lmdbio.trace(tmp_path / "t.json") as trace:
         with trace._lock:  # nothing is written meanwhile
             with engine, engine.submit(reads, into) as ticket:

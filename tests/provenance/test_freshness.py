@@ -23,7 +23,7 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, ProvenanceError, StaleError
 from lmdbio.locate import open_database
 from lmdbio.provenance import Provenance, freshness
-from lmdbio.provenance.freshness import CheckReport, DeepCheck
+from lmdbio.provenance.freshness import CheckReport
 from lmdbio.system import file_identity
 from lmdbio.system.file_identity import FileIdentity
 
@@ -242,17 +242,6 @@ def test_the_digest_does_not_depend_on_how_the_walk_is_cut(pair, monkeypatch):
     for pages in (1, 2, 3, 7, 100):
         monkeypatch.setattr(_core, "Walk", lambda e, m, d, pages=pages: walk(e, m, d, pages))
         assert run_check(data, sidecar, "always").how == "deep"
-
-
-def test_the_memory_engine_has_no_status_and_is_checked_deeply(pair):
-    data, sidecar = pair
-    with _core.Engine.memory(data.read_bytes()) as engine, Provenance.open(sidecar) as opened:
-        assert freshness.deep_check(engine, opened) == DeepCheck(
-            True, ("no file status",), False, opened.facts.page_size * 4
-        )
-        meta = _core.read_meta(engine)
-        for _ in range(2):
-            assert freshness.check(engine, meta, opened).how == "deep"
 
 
 def test_progress_is_told_while_hashing(pair):

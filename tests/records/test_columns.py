@@ -20,7 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio.planning import homes
-from lmdbio.records.columns import ColumnBatch, ColumnRecords
+from lmdbio.records.records import ColumnBatch, ColumnRecords
 from tests.support.programs import read_ocr, write_ocr
 
 COUNT = 150

@@ -23,6 +23,7 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.reading import file_cache
 from lmdbio.reading.engines import choose_reading, open_engine
 from tests.support import ROOT, databases
+from tests.support.in_memory import memory_engine as memory_engine
 
 COUNT = 1500
 LIMIT_SECONDS = 60
@@ -324,8 +325,7 @@ def test_reads_under_way_end_before_their_memory_and_engine_do(path, end):
     code = """
         import gc
         def slow(path):
-            engine = lmdbio._core.Engine.memory(bytes(1 << 22), depth=2)
-            engine.script(delay_us=20_000)
+            engine, _ = t.memory_engine(bytes(1 << 22), 2, delay_us=20_000)
             memory = lmdbio._core.MemoryPool().take(1 << 22)
             reads = np.zeros(16, lmdbio._core.READ)
             reads["offset"] = np.arange(16) << 18

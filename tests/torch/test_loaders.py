@@ -604,6 +604,17 @@ def test_a_reader_s_batches_are_decoded_ahead(folder: Path, threads: int, buffer
         assert flat(ReaderLoader(reader, transform=number)) == list(range(160, 200))
 
 
+@pytest.mark.parametrize("moment", range(6))
+def test_closing_waits_for_no_batch_that_was_called_off(folder: Path, moment: int) -> None:
+    with lmdbio.Reader(folder, 10, iterations=30) as reader:
+        loader = ReaderLoader(reader, transform=number, threads=3, ahead=5)
+        next(loader)
+        time.sleep(moment * 1e-4)
+        begun = time.monotonic()
+        loader.close()
+        assert time.monotonic() - begun < 3
+
+
 def test_a_shuffled_reader_s_state_is_a_place_of_its_epochs(folder: Path) -> None:
     words: dict[str, Any] = {"shuffle": True, "seed": 4, "epochs": 3}
     with lmdbio.Reader(folder, 40, **words) as reader:

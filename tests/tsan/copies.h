@@ -60,7 +60,7 @@ static void copy_end(uint64_t *state, const lio_loaded *loaded, copy *one)
         nap(state, 300);
     else
         while (code == LIO_PENDING)
-            code = way == 1 ? lio_copying_poll(one->copying)
+            code = way == 1 ? lio_copying_wait(one->copying, 0)
                             : lio_copying_wait(one->copying, (int)draw(state, 5));
     for (size_t i = 0; code == LIO_OK && i < one->count; i++) {
         int64_t row = one->rows[i];

@@ -174,7 +174,7 @@ static void take_block(root *r, uint64_t *state, flight *f)
         }
         if (way == POLLS)
             nap(state, 1000);
-        code = way == POLLS ? lio_arrival_poll(f->arrival, &error)
+        code = way == POLLS ? lio_arrival_wait(f->arrival, 0, &error)
                             : lio_arrival_wait(f->arrival, (int)draw(state, 10), &error);
     }
     if (code != LIO_PENDING)

@@ -87,7 +87,7 @@ static void use_ticket(reader *r, uint64_t *state, const lio_read *reads, size_t
     if (draw(state, 3) == 0) { /* given up, at any moment */
         (void)lio_ticket_wait(ticket, (int)draw(state, 2), NULL);
         lio_ticket_times(ticket, &submitted, &ended);
-        lio_ticket_drop(&ticket);
+        lio_ticket_free(ticket);
         return;
     }
     do {

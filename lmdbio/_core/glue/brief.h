@@ -13,8 +13,8 @@
 
 static const char *const lio_brief[] = {
     "lio_arrival_answers",     "lio_cell_arrival_drop",  "lio_arrival_give_up",
-    "lio_arrival_poll",        "lio_cell_buffer_open",   "lio_copier_start",
-    "lio_cell_copying_close",  "lio_copying_poll",       "lio_engine_alignment",
+    "lio_arrival_wait",        "lio_cell_buffer_open",   "lio_copier_start",
+    "lio_cell_copying_close",  "lio_copying_wait",       "lio_engine_alignment",
     "lio_engine_keeps_state",  "lio_remote_is_given_up", "lio_engine_submit",
     "lio_exchange_ask",        "lio_exchange_counts",    "lio_exchange_peers",
     "lio_exchange_signs",      "lio_exchange_reads_on",  "lio_exchange_serve",
@@ -29,7 +29,7 @@ static const char *const lio_brief[] = {
     "lio_sources_records",     "lio_sources_at_home",    "lio_sources_home_uses",
     "lio_sources_teams",       "lio_sources_keepers",    "lio_extents_place",
     "lio_extents_beyond",      "lio_checksum_compare",   "lio_ticket_left",
-    "lio_ticket_poll",         "lio_ticket_times",       "lio_window_aborted",
+    "lio_ticket_wait",         "lio_ticket_times",       "lio_window_aborted",
     "lio_window_is_released",  "lio_window_publish",
 };
 

@@ -21,10 +21,9 @@ typedef struct {
     char has_stalled;               /* at its last step, which is to be made again */
     char is_advancing;              /* a thread is in `advance`, and steps the cursor there */
     lio_scan *scan;                 /* NULL: none; then nothing is left either */
-    lio_snapshot *snapshot;
-    PyObject *keep, *failed, *verify, *map; /* `map`: NULL when there is none */
-    size_t at, end;                         /* of the block: the next record; all */
-    size_t ready;                           /* up to here records are in memory, */
+    lio_guard guard;
+    size_t at, end;  /* of the block: the next record; all */
+    size_t ready;    /* up to here records are in memory, */
     size_t in_place; /* and up to here, where they lie, to be copied by the handful */
     uint64_t run;    /* counts the scans */
     uint32_t buffers;
@@ -36,49 +35,8 @@ typedef struct {
 /* Objects that a thread uses while others may end the run. */
 typedef struct {
     lio_scan *scan;
-    lio_pages *pages;
-    lio_snapshot *snapshot;
-    PyObject *keep, *failed, *verify, *map;
+    lio_guard guard;
 } lio_items_held;
-
-static lio_items_held lio_items_hold(const lio_items *s)
-{
-    lio_items_held h = {
-        s->scan, lio_scan_pages(s->scan), s->snapshot, s->keep, s->failed, s->verify, s->map};
-    Py_INCREF(h.keep);
-    Py_INCREF(h.failed);
-    Py_INCREF(h.verify);
-    Py_XINCREF(h.map);
-    return h;
-}
-
-static void lio_items_let_go(lio_items_held *h)
-{
-    Py_XDECREF(h->map);
-    Py_DECREF(h->verify);
-    Py_DECREF(h->failed);
-    Py_DECREF(h->keep);
-}
-
-/* Whether what was read belongs to the snapshot; raises when not. */
-static bool lio_items_vouch(const lio_items_held *h)
-{
-    PyObject *done;
-    if (lio_glue_is_intact(h->snapshot, h->pages))
-        return true;
-    done = PyObject_CallObject(h->verify, NULL);
-    Py_XDECREF(done);
-    return done != NULL;
-}
-
-static bool lio_items_raise(const lio_items_held *h, int code, const lio_error *error)
-{
-    PyObject *done = PyErr_Occurred() ? NULL : lio_glue_fail(h->failed, code, error);
-    if (done != NULL)
-        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
-    Py_XDECREF(done);
-    return false;
-}
 
 /* Lent values are not read: only where they lie is asked for. */
 static bool lio_items_lend(lio_items *s, const lio_items_held *h)
@@ -89,12 +47,12 @@ static bool lio_items_lend(lio_items *s, const lio_items_held *h)
     for (size_t i = 0; i < count; i++)
         if (lio_scan_record(h->scan, s->at + i, &record, NULL) == LIO_OK)
             bytes += record.value_size;
-    lio_snapshot_doubt(h->snapshot);
-    if (!lio_items_vouch(h))
+    lio_snapshot_doubt(h->guard.snapshot);
+    if (!lio_guard_vouch(&h->guard))
         return false;
     if (s->run == run && s->end - s->at >= count) {
         s->ready = s->at + count;
-        lio_engine_count_records(lio_pages_engine(h->pages), 0, count, bytes);
+        lio_engine_count_records(lio_pages_engine(h->guard.pages), 0, count, bytes);
     }
     return true;
 }
@@ -108,8 +66,8 @@ static bool lio_items_is_loading(const lio_items *s)
 /* The thread that loads has that lock meanwhile. */
 static void lio_items_wait(const lio_items_held *h)
 {
-    Py_BEGIN_ALLOW_THREADS lio_pages_lock(h->pages);
-    lio_pages_unlock(h->pages);
+    Py_BEGIN_ALLOW_THREADS lio_pages_lock(h->guard.pages);
+    lio_pages_unlock(h->guard.pages);
     Py_END_ALLOW_THREADS
 }
 
@@ -157,11 +115,11 @@ static bool lio_items_bring(lio_items *s, const lio_items_held *h)
 {
     size_t first = s->at, ready = first + lio_items_copy(s, s->in_place);
     uint64_t run = s->run;
-    bool fine = lio_glue_is_intact(h->snapshot, h->pages);
+    bool fine = lio_guard_is_intact(&h->guard);
     if (!fine) {
         /* Until these are vouched for no other thread copies: it would have bytes of later on. */
         s->loader = getpid();
-        fine = lio_items_vouch(h);
+        fine = lio_guard_vouch(&h->guard);
         s->loader = 0;
     }
     if (fine && s->run == run && s->at == first)
@@ -179,8 +137,8 @@ static bool lio_items_load(lio_items *s, const lio_items_held *h)
     int code;
     s->loader = getpid();
     Py_BEGIN_ALLOW_THREADS code = lio_scan_load(h->scan, first, &count, &error);
-    Py_END_ALLOW_THREADS fine = code == LIO_OK ? lio_items_vouch(h)
-                                               : lio_items_raise(h, code, &error);
+    Py_END_ALLOW_THREADS fine = code == LIO_OK ? lio_guard_vouch(&h->guard)
+                                               : lio_guard_raise(&h->guard, code, &error);
     s->loader = 0;
     if (fine && s->run == run && s->at == first) {
         if (lio_scan_is_in_place(h->scan))
@@ -202,10 +160,12 @@ static PyObject *lio_items_read(const lio_items_held *h, const lio_record *recor
         return NULL;
     room = (uint8_t *)PyBytes_AsString(value);
     Py_BEGIN_ALLOW_THREADS uint64_t begun = lio_now_ns();
-    code = lio_value_read(h->pages, &record->where, room, &error);
-    lio_engine_count_stage(lio_pages_engine(h->pages), LIO_STAGE_WAIT, begun, record->value_size);
-    Py_END_ALLOW_THREADS if (code == LIO_OK ? lio_items_vouch(h)
-                                            : lio_items_raise(h, code, &error)) return value;
+    code = lio_value_read(h->guard.pages, &record->where, room, &error);
+    lio_engine_count_stage(lio_pages_engine(h->guard.pages), LIO_STAGE_WAIT, begun,
+                           record->value_size);
+    Py_END_ALLOW_THREADS if (code == LIO_OK
+                                 ? lio_guard_vouch(&h->guard)
+                                 : lio_guard_raise(&h->guard, code, &error)) return value;
     Py_DECREF(value);
     return NULL;
 }
@@ -217,16 +177,16 @@ static PyObject *lio_items_value(const lio_items_held *h, const lio_record *reco
     uint64_t size;
     lio_error error;
     int code;
-    if (h->map != NULL && record->where.length != 0) {
-        code = lio_value_lend(h->pages, &record->where, &lent, &error);
+    if (h->guard.map != NULL && record->where.length != 0) {
+        code = lio_value_lend(h->guard.pages, &record->where, &lent, &error);
         if (code != LIO_OK) {
-            (void)lio_items_raise(h, code, &error);
+            (void)lio_guard_raise(&h->guard, code, &error);
             return NULL;
         }
     }
     if (lent != NULL) {
-        map = lio_engine_map(lio_pages_engine(h->pages), &size);
-        return lio_lookup_slice(h->map, (uint64_t)(lent - map), record->where.length);
+        map = lio_engine_map(lio_pages_engine(h->guard.pages), &size);
+        return lio_lookup_slice(h->guard.map, (uint64_t)(lent - map), record->where.length);
     }
     if (record->value == NULL && record->value_size != 0)
         return lio_items_read(h, record);
@@ -273,7 +233,7 @@ static PyObject *lio_items_quick(lio_items *s)
     size_t index = s->at;
     lio_record record;
     lio_error error;
-    if (s->map != NULL || lio_scan_record(s->scan, index, &record, &error) != LIO_OK)
+    if (s->guard.map != NULL || lio_scan_record(s->scan, index, &record, &error) != LIO_OK)
         return NULL;
     if (s->wanted & LIO_WANT_VALUE) {
         value = lio_items_at_hand(s, index, &record);
@@ -331,7 +291,7 @@ static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
     PyObject *item;
     int code = lio_scan_record(h->scan, index, &record, &error);
     if (code != LIO_OK) {
-        (void)lio_items_raise(h, code, &error);
+        (void)lio_guard_raise(&h->guard, code, &error);
         return NULL;
     }
     s->at++;
@@ -390,9 +350,9 @@ static PyObject *lio_items_step(lio_items *s)
     }
     if (item != NULL && (s->wanted & LIO_WANT_VALUE) && found.where.length != 0)
         /* Most often the next value begins on the next page. */
-        lio_engine_approach(lio_pages_engine(l->pages),
+        lio_engine_approach(lio_pages_engine(l->guard.pages),
                             lio_round_up(found.where.offset + found.where.length,
-                                         lio_pages_layout(l->pages)->page_size),
+                                         lio_pages_layout(l->guard.pages)->page_size),
                             found.where.length);
     Py_DECREF(lookup);
     return item == NULL || p->lookup != NULL ? item : lio_refuse((PyObject *)p, item);
@@ -410,7 +370,8 @@ static PyObject *lio_items_next(PyObject *self)
             if (item != NULL || PyErr_Occurred())
                 return item;
         }
-        h = lio_items_hold(s);
+        h = (lio_items_held){s->scan, s->guard};
+        lio_guard_hold(&h.guard);
         if (lio_items_is_loading(s))
             lio_items_wait(&h);
         else if (s->at < s->ready)
@@ -418,8 +379,8 @@ static PyObject *lio_items_next(PyObject *self)
         else if (s->at < s->in_place)
             fine = lio_items_bring(s, &h);
         else
-            fine = h.map != NULL ? lio_items_lend(s, &h) : lio_items_load(s, &h);
-        lio_items_let_go(&h);
+            fine = h.guard.map != NULL ? lio_items_lend(s, &h) : lio_items_load(s, &h);
+        lio_guard_drop(&h.guard);
         if (item != NULL || !fine || PyErr_Occurred())
             return item;
     }
@@ -437,20 +398,16 @@ static PyObject *lio_items_walk(PyObject *self, PyObject *args)
     Py_INCREF(cursor);
     s->cursor = cursor;
     Py_XDECREF(before);
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 static void lio_items_clear(lio_items *s)
 {
-    PyObject *held[] = {s->map, s->verify, s->failed, s->keep};
     s->scan = NULL;
-    s->map = s->verify = s->failed = s->keep = NULL;
     s->at = s->ready = s->in_place = s->end = 0;
     s->run++;
     lio_items_drop_copied(s);
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
-        Py_XDECREF(held[i]);
+    lio_guard_drop(&s->guard);
 }
 
 static int lio_items_traverse(PyObject *self, visitproc visit, void *arg)
@@ -458,10 +415,10 @@ static int lio_items_traverse(PyObject *self, visitproc visit, void *arg)
     lio_items *s = (lio_items *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(s->cursor);
-    Py_VISIT(s->keep);
-    Py_VISIT(s->failed);
-    Py_VISIT(s->verify);
-    Py_VISIT(s->map);
+    Py_VISIT(s->guard.keep);
+    Py_VISIT(s->guard.failed);
+    Py_VISIT(s->guard.verify);
+    Py_VISIT(s->guard.map);
     return 0;
 }
 
@@ -474,12 +431,8 @@ static int lio_items_let_all_go(PyObject *self)
 
 static void lio_items_free(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     PyObject_GC_UnTrack(self);
-    (void)lio_items_let_all_go(self);
-    release(self);
-    Py_DECREF(type);
+    lio_glue_free(self, lio_items_let_all_go);
 }
 
 static int lio_items_type(uintptr_t list)
@@ -521,16 +474,14 @@ static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snaps
     lio_items *s = (lio_items *)items;
     lio_items_clear(s);
     s->scan = scan;
-    s->snapshot = snapshot;
-    s->keep = (PyObject *)keep;
-    s->failed = (PyObject *)failed;
-    s->verify = (PyObject *)verify;
-    s->map = (PyObject *)map == Py_None ? NULL : (PyObject *)map;
+    s->guard = (lio_guard){.pages = lio_scan_pages(scan),
+                           .snapshot = snapshot,
+                           .keep = (PyObject *)keep,
+                           .failed = (PyObject *)failed,
+                           .verify = (PyObject *)verify,
+                           .map = (PyObject *)map == Py_None ? NULL : (PyObject *)map};
     s->buffers = buffers;
-    Py_INCREF(s->keep);
-    Py_INCREF(s->failed);
-    Py_INCREF(s->verify);
-    Py_XINCREF(s->map);
+    lio_guard_hold(&s->guard);
     PyGILState_Release(state);
 }
 

@@ -1,5 +1,7 @@
 #include "lookup.h"
 
+#include <string.h>
+
 static void lio_glue_untrack(uintptr_t object)
 {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -34,105 +36,200 @@ static int lio_glue_put(uintptr_t list, Py_ssize_t at, const uint8_t *bytes, uin
     return LIO_OK;
 }
 
+/* Gives a record to a list, as it is wanted; a value that is not in memory is read into its object. The
+ * caller holds the lock. */
+static int lio_glue_give(lio_pages *pages, const lio_record *record, uint32_t wanted,
+                         uintptr_t list, lio_error *error)
+{
+    char *room;
+    int code = LIO_OK;
+    if (wanted & LIO_WANT_KEY)
+        code = lio_glue_put(list, 0, record->key, record->key_size, NULL, error);
+    if (code != LIO_OK || !(wanted & LIO_WANT_VALUE))
+        return code;
+    code = lio_glue_put(list, 1, record->value, record->value_size, &room, error);
+    if (code == LIO_OK && record->value == NULL && record->value_size != 0)
+        code = lio_value_read(pages, &record->where, (uint8_t *)room, error);
+    return code;
+}
+
 static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, lio_error *error)
 {
     lio_pages *pages = lio_cursor_pages(cursor);
     const lio_item *item;
-    char *room;
-    int code = LIO_OK;
+    int code = LIO_NOTFOUND;
     lio_pages_lock(pages);
     item = lio_cursor_item(cursor);
-    if (item == NULL)
-        code = LIO_NOTFOUND;
-    if (code == LIO_OK && (wanted & LIO_WANT_KEY))
-        code = lio_glue_put(list, 0, item->key, item->key_size, NULL, error);
-    if (code == LIO_OK && (wanted & LIO_WANT_VALUE)) {
-        code = lio_glue_put(list, 1, item->data, item->data_size, &room, error);
-        if (code == LIO_OK && item->data == NULL && item->data_size != 0)
-            code = lio_value_read(pages, &item->where, (uint8_t *)room, error);
-        if (code == LIO_OK)
-            lio_engine_count_records(lio_pages_engine(pages), 0, 1, item->data_size);
-    }
+    if (item != NULL)
+        code = lio_glue_give(
+            pages,
+            &(lio_record){item->key, item->data, item->key_size, item->data_size, item->where},
+            wanted, list, error);
+    if (code == LIO_OK && (wanted & LIO_WANT_VALUE))
+        lio_engine_count_records(lio_pages_engine(pages), 0, 1, item->data_size);
+    lio_pages_unlock(pages);
+    return code;
+}
+
+static int lio_glue_record(const lio_scan *scan, size_t index, uint32_t wanted, uintptr_t list,
+                           lio_error *error)
+{
+    lio_pages *pages = lio_scan_pages(scan);
+    lio_record record;
+    int code;
+    lio_pages_lock(pages);
+    code = lio_scan_record(scan, index, &record, error);
+    if (code == LIO_OK)
+        code = lio_glue_give(pages, &record, wanted, list, error);
     lio_pages_unlock(pages);
     return code;
 }
 
 static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                         const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
-                         lio_error *error)
+                         const uint8_t *data, size_t data_size, lio_error *error)
 {
-    lio_pages *pages = lio_cursor_pages(cursor);
-    int code;
-    lio_pages_lock(pages);
-    code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
+    int code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
     if (code == LIO_OK)
-        lio_engine_count_records(lio_pages_engine(pages), 1, 0, 0);
-    if (code == LIO_OK && wanted != 0)
-        code = lio_glue_item(cursor, wanted, list, error);
-    lio_pages_unlock(pages);
+        lio_engine_count_records(lio_pages_engine(lio_cursor_pages(cursor)), 1, 0, 0);
     return code;
 }
 
-/* Makes one bytes object in a list. A value that is not in memory is read into it, and `*begun`,
- * when the copying began, becomes the end of that. */
-static int lio_glue_record(const lio_scan *scan, const lio_record *record, int is_value,
-                           uintptr_t list, size_t at, uint64_t *begun, lio_error *error)
+static int lio_glue_hand(PyObject *object, uintptr_t list)
 {
-    const uint8_t *bytes = is_value ? record->value : record->key;
-    uint64_t size = is_value ? record->value_size : record->key_size;
-    PyObject *item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
-    int code = LIO_OK;
-    if (item != NULL && bytes == NULL && size != 0) {
-        uint8_t *room = (uint8_t *)PyBytes_AsString(item);
-        Py_BEGIN_ALLOW_THREADS *begun = lio_now_ns();
-        code = lio_value_read(lio_scan_pages(scan), &record->where, room, error);
-        lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun,
-                               size);
-        *begun = lio_now_ns();
-        Py_END_ALLOW_THREADS
-    }
-    if (code != LIO_OK) {
-        Py_XDECREF(item);
-        return code;
-    }
-    if (item == NULL || PyList_SetItem((PyObject *)list, (Py_ssize_t)at, item) < 0) {
-        PyErr_Clear();
-        return lio_fail(error, LIO_ERR_NOMEM, 0, size, 0, "no memory for a record");
-    }
-    return LIO_OK;
-}
-
-static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
-                         uintptr_t values, lio_error *error)
-{
-    PyGILState_STATE state;
-    uint64_t begun, bytes = 0;
-    int code = LIO_OK;
-    lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
-    state = PyGILState_Ensure();
-    begun = lio_now_ns();
-    for (size_t i = 0; i < count && code == LIO_OK; i++) {
-        lio_record record;
-        code = lio_scan_record(scan, first + i, &record, error);
-        if (keys != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 0, keys, i, &begun, error);
-        if (values != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 1, values, i, &begun, error);
-        bytes += values != 0 && code == LIO_OK ? record.value_size : 0;
-    }
-    lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
-    PyGILState_Release(state);
-    lio_pages_unlock(lio_scan_pages(scan));
-    return code;
+    int result = object != NULL ? PyList_SetItem((PyObject *)list, 0, object) : -1;
+    PyErr_Clear();
+    return result;
 }
 
 static int lio_glue_type(PyType_Spec *spec, uintptr_t list)
 {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(spec);
-    int result = type != NULL ? PyList_SetItem((PyObject *)list, 0, type) : -1;
-    PyErr_Clear();
+    int result = lio_glue_hand(PyType_FromSpec(spec), list);
     PyGILState_Release(state);
+    return result;
+}
+
+static void lio_glue_free(PyObject *self, inquiry clear)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    (void)clear(self);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* --- guards ---------------------------------------------------------------------------- */
+
+static void lio_guard_hold(const lio_guard *guard)
+{
+    Py_XINCREF(guard->keep);
+    Py_XINCREF(guard->failed);
+    Py_XINCREF(guard->verify);
+    Py_XINCREF(guard->map);
+    Py_XINCREF(guard->as_key);
+    Py_XINCREF(guard->type);
+}
+
+static void lio_guard_drop(lio_guard *guard)
+{
+    lio_guard held = *guard;
+    *guard = (lio_guard){0}; /* whoever is called below finds it empty */
+    Py_XDECREF(held.type);
+    Py_XDECREF(held.as_key);
+    Py_XDECREF(held.map);
+    Py_XDECREF(held.verify);
+    Py_XDECREF(held.failed);
+    Py_XDECREF(held.keep);
+}
+
+static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *error)
+{
+    PyObject *done = NULL;
+    if (!PyErr_Occurred())
+        done = PyObject_CallFunction(guard->failed, "iiKKKy", code, (int)error->sys_errno,
+                                     (unsigned long long)error->offset,
+                                     (unsigned long long)error->wanted,
+                                     (unsigned long long)error->got, error->reason);
+    if (done != NULL)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(done);
+    return false;
+}
+
+static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
+{
+    bool intact = lio_snapshot_intact(snapshot, pages, false);
+    if (!intact) {
+        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, true);
+        Py_END_ALLOW_THREADS
+    }
+    return intact;
+}
+
+static bool lio_guard_is_intact(const lio_guard *guard)
+{
+    return lio_glue_is_intact(guard->snapshot, guard->pages);
+}
+
+static bool lio_guard_verify(const lio_guard *guard)
+{
+    PyObject *done = PyObject_CallObject(guard->verify, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool lio_guard_vouch(const lio_guard *guard)
+{
+    return lio_guard_is_intact(guard) || lio_guard_verify(guard);
+}
+
+static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
+{
+    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
+    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
+    return lio_glue_is_intact(&now, pages);
+}
+
+static bool lio_guard_vouch_anew(const lio_guard *guard)
+{
+    return lio_glue_is_still_intact(guard->snapshot, guard->pages) || lio_guard_verify(guard);
+}
+
+static PyObject *lio_guard_capsule(const char *name, const void *state, size_t size,
+                                   PyCapsule_Destructor end)
+{
+    void *copy = PyMem_Malloc(size);
+    PyObject *capsule = copy != NULL ? PyCapsule_New(copy, name, end) : NULL;
+    if (capsule == NULL) {
+        PyMem_Free(copy);
+        return PyErr_NoMemory();
+    }
+    memcpy(copy, state, size);
+    lio_guard_hold(copy);
+    return capsule;
+}
+
+static void lio_guard_end(PyObject *capsule)
+{
+    lio_guard *guard = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+    lio_guard_drop(guard);
+    PyMem_Free(guard);
+}
+
+static PyObject *lio_guard_method(PyMethodDef *method, PyObject *capsule)
+{
+    PyObject *callable = capsule != NULL ? PyCFunction_NewEx(method, capsule, NULL) : NULL;
+    Py_XDECREF(capsule);
+    return callable;
+}
+
+static int lio_guard_callable(PyMethodDef *method, const char *name, const void *state,
+                              size_t size, uintptr_t list)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *capsule = lio_guard_capsule(name, state, size, lio_guard_end);
+    int result = lio_glue_hand(lio_guard_method(method, capsule), list);
+    PyGILState_Release(gil);
     return result;
 }
 
@@ -143,9 +240,9 @@ static const char LIO_LOOKUP[] = "lmdbio.lookup";
 /* A thread waits for the lock of the pages without the GIL: see lio_glue_put. */
 static void lio_lookup_close(lio_lookup *l)
 {
-    if (lio_pages_try_lock(l->pages)) {
+    if (lio_pages_try_lock(l->guard.pages)) {
         lio_cursor_close(l->cursor);
-        lio_pages_unlock_tried(l->pages);
+        lio_pages_unlock_tried(l->guard.pages);
     } else {
         Py_BEGIN_ALLOW_THREADS lio_cursor_close(l->cursor);
         Py_END_ALLOW_THREADS
@@ -157,19 +254,7 @@ static void lio_lookup_free(PyObject *capsule)
     lio_lookup *l = PyCapsule_GetPointer(capsule, LIO_LOOKUP);
     if (l->is_apart)
         lio_lookup_close(l);
-    Py_XDECREF(l->map);
-    Py_DECREF(l->verify);
-    Py_DECREF(l->failed);
-    Py_DECREF(l->as_key);
-    Py_DECREF(l->keep);
-    PyMem_Free(l);
-}
-
-static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error)
-{
-    return PyObject_CallFunction(
-        failed, "iiKKKy", code, (int)error->sys_errno, (unsigned long long)error->offset,
-        (unsigned long long)error->wanted, (unsigned long long)error->got, error->reason);
+    lio_guard_end(capsule);
 }
 
 /* Takes what the cursor's last move found out of its pages, under their lock and the GIL: making
@@ -201,14 +286,14 @@ static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, P
                           uint32_t wanted, lio_found *found, lio_error *error)
 {
     int code;
-    if (!lio_pages_try_lock(l->pages))
+    if (!lio_pages_try_lock(l->guard.pages))
         return LIO_PENDING;
     code = move == LIO_STAY ? LIO_OK
                             : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
                                                      (size_t)key_size, NULL, 0, error);
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
-    lio_pages_unlock_tried(l->pages);
+    lio_pages_unlock_tried(l->guard.pages);
     found->has_waited = code == LIO_PENDING;
     return code;
 }
@@ -223,14 +308,14 @@ static int lio_lookup_move(const lio_lookup *l, uint32_t move, const char *key,
     if (code != LIO_PENDING)
         return code;
     state = PyEval_SaveThread();
-    lio_pages_lock(l->pages);
+    lio_pages_lock(l->guard.pages);
     code = move == LIO_STAY ? LIO_OK
                             : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
                                                      (size_t)key_size, NULL, 0, error);
     PyEval_RestoreThread(state); /* with the lock: see lio_glue_put */
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
-    lio_pages_unlock(l->pages);
+    lio_pages_unlock(l->guard.pages);
     return code;
 }
 
@@ -253,12 +338,12 @@ static int lio_lookup_lend(const lio_lookup *l, lio_found *found, lio_error *err
 {
     const uint8_t *bytes;
     uint64_t size;
-    const uint8_t *map = lio_engine_map(lio_pages_engine(l->pages), &size);
-    int code = lio_value_lend(l->pages, &found->where, &bytes, error);
+    const uint8_t *map = lio_engine_map(lio_pages_engine(l->guard.pages), &size);
+    int code = lio_value_lend(l->guard.pages, &found->where, &bytes, error);
     if (code != LIO_OK || bytes == NULL)
         return code;
-    lio_snapshot_doubt(l->snapshot);
-    found->value = lio_lookup_slice(l->map, (uint64_t)(bytes - map), found->where.length);
+    lio_snapshot_doubt(l->guard.snapshot);
+    found->value = lio_lookup_slice(l->guard.map, (uint64_t)(bytes - map), found->where.length);
     return found->value != NULL ? LIO_OK : LIO_ERR_NOMEM;
 }
 
@@ -268,7 +353,7 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
     uint64_t size = found->where.length;
     uint8_t *room;
     int code = LIO_PENDING;
-    if (l->map != NULL)
+    if (l->guard.map != NULL)
         code = lio_lookup_lend(l, found, error);
     if (found->value != NULL || (code != LIO_OK && code != LIO_PENDING))
         return code;
@@ -277,11 +362,12 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
         return LIO_ERR_NOMEM;
     room = (uint8_t *)PyBytes_AsString(found->value);
     code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
-                                     : lio_value_peek(l->pages, &found->where, room, error);
+                                     : lio_value_peek(l->guard.pages, &found->where, room, error);
     if (code == LIO_PENDING) {
         found->has_waited |= size <= LIO_HELD_BYTES_MAX ||
-                             !lio_engine_is_mapped(lio_pages_engine(l->pages), &found->where, 1);
-        Py_BEGIN_ALLOW_THREADS code = lio_value_read(l->pages, &found->where, room, error);
+                             !lio_engine_is_mapped(lio_pages_engine(l->guard.pages), &found->where,
+                                                   1);
+        Py_BEGIN_ALLOW_THREADS code = lio_value_read(l->guard.pages, &found->where, room, error);
         Py_END_ALLOW_THREADS
     }
     return code;
@@ -300,27 +386,9 @@ static int lio_lookup_view(PyObject **object)
     return LIO_OK;
 }
 
-static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
-{
-    bool intact = lio_snapshot_intact(snapshot, pages, false);
-    if (!intact) {
-        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, true);
-        Py_END_ALLOW_THREADS
-    }
-    return intact;
-}
-
-static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
-{
-    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
-    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
-    return lio_glue_is_intact(&now, pages);
-}
-
 static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted, int code,
                              lio_found *found, lio_error *error)
 {
-    PyObject *done;
     if (code == LIO_OK && (wanted & LIO_WANT_VALUE) && found->value == NULL)
         code = lio_lookup_value(l, found, error);
     if (code == LIO_OK && l->buffers)
@@ -328,26 +396,17 @@ static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted
     if (code == LIO_OK && l->buffers)
         code = lio_lookup_view(&found->value);
     if (code == LIO_OK)
-        lio_engine_count_records(lio_pages_engine(l->pages), move != LIO_STAY ? 1 : 0,
+        lio_engine_count_records(lio_pages_engine(l->guard.pages), move != LIO_STAY ? 1 : 0,
                                  wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
     if (code == LIO_OK || code == LIO_NOTFOUND) {
-        if (lio_glue_is_intact(l->snapshot, l->pages))
+        if (lio_guard_vouch(&l->guard))
             return code;
-        done = PyObject_CallObject(l->verify, NULL);
     } else {
-        done = PyErr_Occurred() ? NULL : lio_glue_fail(l->failed, code, error);
-        code = LIO_ERR_ARGUMENT; /* also should it not raise */
+        (void)lio_guard_raise(&l->guard, code, error);
     }
-    if (done == NULL)
-        code = LIO_ERR_ARGUMENT;
-    else if (code == LIO_ERR_ARGUMENT)
-        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
-    Py_XDECREF(done);
-    if (code == LIO_ERR_ARGUMENT) {
-        Py_CLEAR(found->key);
-        Py_CLEAR(found->value);
-    }
-    return code;
+    Py_CLEAR(found->key);
+    Py_CLEAR(found->value);
+    return LIO_ERR_ARGUMENT;
 }
 
 static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
@@ -362,7 +421,7 @@ static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, P
 static PyObject *lio_lookup_key(const lio_lookup *l, PyObject *given)
 {
     if (!PyBytes_CheckExact(given))
-        return PyObject_CallFunctionObjArgs(l->as_key, given, NULL);
+        return PyObject_CallFunctionObjArgs(l->guard.as_key, given, NULL);
     Py_INCREF(given);
     return given;
 }
@@ -434,25 +493,6 @@ static lio_lookup *lio_lookup_of(PyObject *find)
                : NULL;
 }
 
-/* A capsule of a search, which holds its objects and, where it is apart, closes its cursor. NULL: no
- * memory; the cursor stays open. */
-static PyObject *lio_lookup_hold(const lio_lookup *search)
-{
-    lio_lookup *l = PyMem_Malloc(sizeof *l);
-    PyObject *capsule = l != NULL ? PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free) : NULL;
-    if (capsule == NULL) {
-        PyMem_Free(l);
-        return PyErr_NoMemory();
-    }
-    *l = *search;
-    Py_INCREF(l->keep);
-    Py_INCREF(l->as_key);
-    Py_INCREF(l->failed);
-    Py_INCREF(l->verify);
-    Py_XINCREF(l->map);
-    return capsule;
-}
-
 static PyObject *lio_lookup_apart(const lio_lookup *like)
 {
     lio_lookup l = *like;
@@ -462,16 +502,16 @@ static PyObject *lio_lookup_apart(const lio_lookup *like)
     int code;
     lio_cursor_trees(like->cursor, &main, &sub);
     l.is_apart = true;
-    if (lio_pages_try_lock(l.pages)) {
-        code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
-        lio_pages_unlock_tried(l.pages);
+    if (lio_pages_try_lock(l.guard.pages)) {
+        code = lio_cursor_open(l.guard.pages, &main->db, &l.cursor, &error);
+        lio_pages_unlock_tried(l.guard.pages);
     } else {
-        Py_BEGIN_ALLOW_THREADS code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
+        Py_BEGIN_ALLOW_THREADS code = lio_cursor_open(l.guard.pages, &main->db, &l.cursor, &error);
         Py_END_ALLOW_THREADS
     }
     if (code != LIO_OK)
         return PyErr_NoMemory();
-    capsule = lio_lookup_hold(&l);
+    capsule = lio_guard_capsule(LIO_LOOKUP, &l, sizeof l, lio_lookup_free);
     if (capsule == NULL)
         lio_lookup_close(&l);
     return capsule;
@@ -481,25 +521,13 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
                            uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
                            uint32_t buffers, uintptr_t list)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    lio_lookup l = {cursor,
-                    lio_cursor_pages(cursor),
-                    snapshot,
-                    (PyObject *)keep,
-                    (PyObject *)as_key,
-                    (PyObject *)failed,
-                    (PyObject *)verify,
-                    (PyObject *)map == Py_None ? NULL : (PyObject *)map,
-                    buffers,
-                    false};
-    PyObject *capsule = lio_lookup_hold(&l), *find = NULL;
-    int result = -1;
-    if (capsule != NULL)
-        find = PyCFunction_NewEx(&LIO_LOOKUP_METHOD, capsule, NULL);
-    if (find != NULL)
-        result = PyList_SetItem((PyObject *)list, 0, find);
-    Py_XDECREF(capsule);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
+    lio_lookup l = {.cursor = cursor, .buffers = buffers};
+    l.guard = (lio_guard){.pages = lio_cursor_pages(cursor),
+                          .snapshot = snapshot,
+                          .keep = (PyObject *)keep,
+                          .failed = (PyObject *)failed,
+                          .verify = (PyObject *)verify,
+                          .map = (PyObject *)map == Py_None ? NULL : (PyObject *)map,
+                          .as_key = (PyObject *)as_key};
+    return lio_guard_callable(&LIO_LOOKUP_METHOD, LIO_LOOKUP, &l, sizeof l, list);
 }

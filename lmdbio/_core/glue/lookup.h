@@ -16,17 +16,20 @@
  * finalizes it: its reference count alone says when it ends. It must be tracked. */
 static void lio_glue_untrack(uintptr_t object);
 
-/* The parts of an item that a caller wants, in lio_glue_item and lio_glue_move. */
+/* The parts of an item that a caller wants. */
 enum { LIO_WANT_KEY = 1, LIO_WANT_VALUE = 2 };
 
 /* Puts the key and the value (which is read if need be) of the cursor's last move into the
  * list at address `list`, at 0 and 1. LIO_NOTFOUND when that move failed. */
 static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, lio_error *error);
 
-/* lio_cursor_move, and lio_glue_item where it ends. */
+/* The same of record `index` of the scan's block. */
+static int lio_glue_record(const lio_scan *scan, size_t index, uint32_t wanted, uintptr_t list,
+                           lio_error *error);
+
+/* lio_cursor_move, which counts the record that it finds. */
 static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                         const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
-                         lio_error *error);
+                         const uint8_t *data, size_t data_size, lio_error *error);
 
 /* Puts the callable find(key, default) into the list at address `list`, at 0: the first value of
  * `key`, or `default`, in one call that keeps the GIL while nothing waits and the value is short.
@@ -43,27 +46,66 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
 /* The cursor of a search that is not of a callable: see glue_position. */
 static lio_cursor *lio_glue_lookup_cursor(uintptr_t lookup);
 
-/* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
- * [first, first + count) of the scan; large values are read here. */
-static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
-                         uintptr_t values, lio_error *error);
-
 /* cdef: skip */
 
 /* `size` bytes of memory as an object; NULL: no memory for it. */
 static PyObject *lio_glue_bytes(const uint8_t *bytes, uint64_t size);
 
-/* Makes a type, and puts it into the list at address `list`, at 0. */
+/* Puts an object, which it takes over, into the list at address `list`, at 0. 0, or -1 when it is NULL or
+ * memory ran out. The caller has the GIL. */
+static int lio_glue_hand(PyObject *object, uintptr_t list);
+
+/* Makes a type, and puts it there. */
 static int lio_glue_type(PyType_Spec *spec, uintptr_t list);
+
+/* Ends an object of such a type, whose own are cleared. */
+static void lio_glue_free(PyObject *self, inquiry clear);
 
 /* Reading more than this is worth letting others run meanwhile. */
 enum { LIO_HELD_BYTES_MAX = 32 << 10 };
 
+/* The guard of reads, and the objects that are held for it. `keep` owns what is borrowed; the others
+ * are as for lio_glue_lookup. NULL: there is none. */
 typedef struct {
-    lio_cursor *cursor;
     lio_pages *pages;
     lio_snapshot *snapshot;
-    PyObject *keep, *as_key, *failed, *verify, *map; /* `map`: NULL when there is none */
+    PyObject *keep, *failed, *verify, *map, *as_key, *type;
+} lio_guard;
+
+static void lio_guard_hold(const lio_guard *guard);
+static void lio_guard_drop(lio_guard *guard);
+
+/* Raises what a failure means; false. */
+static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *error);
+
+/* Whether what was read up to now belongs to the snapshot: by what is known, by a look at the meta
+ * pages without the GIL, or as verify() says. False: raised. */
+static bool lio_guard_vouch(const lio_guard *guard);
+
+/* The same after reads by another engine than that of the meta pages, whose requests do not tell
+ * that more was read. Asked of a copy, so that no look of another thread's, made before these
+ * reads, passes for one made after. */
+static bool lio_guard_vouch_anew(const lio_guard *guard);
+
+/* The same, but for verify(). */
+static bool lio_guard_is_intact(const lio_guard *guard);
+
+/* A capsule of this name with a copy of `state`, which begins with a guard, whose objects it holds. NULL:
+ * no memory, with an error raised. */
+static PyObject *lio_guard_capsule(const char *name, const void *state, size_t size,
+                                   PyCapsule_Destructor end);
+
+/* Ends what is in such a capsule. */
+static void lio_guard_end(PyObject *capsule);
+
+/* Hands over a callable of `method` in the same way as lio_glue_hand, which has such a capsule. Takes the
+ * GIL. */
+static int lio_guard_callable(PyMethodDef *method, const char *name, const void *state,
+                              size_t size, uintptr_t list);
+
+typedef struct {
+    lio_guard guard; /* first */
+    lio_cursor *cursor;
     uint32_t buffers;
     bool is_apart; /* the cursor is its own, and not of `keep` */
 } lio_lookup;
@@ -75,9 +117,6 @@ typedef struct {
     uint64_t size;   /* of the value, where that is wanted */
     bool has_waited; /* for bytes that were not at hand */
 } lio_found;
-
-/* Raises what a failure means. */
-static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error);
 
 /* Instead of a move. */
 enum { LIO_STAY = UINT8_MAX };
@@ -92,15 +131,6 @@ static PyObject *lio_lookup_slice(PyObject *map, uint64_t at, uint64_t size);
 
 /* Makes memoryviews of bytes, which these own. */
 static int lio_lookup_view(PyObject **object);
-
-/* Whether what was read up to now belongs to the snapshot: by what is known, else by a look at the meta
- * pages without the GIL. */
-static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages);
-
-/* The same after reads by another engine than that of the meta pages, whose requests do not tell
- * that more was read. Asked of a copy, so that no look of another thread's, made before these
- * reads, passes for one made after. */
-static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages);
 
 /* After a move that ended with `code` and took what is wanted: reads what is to be read, and makes sure
  * of the snapshot. An error is raised for what it returns other than LIO_OK and LIO_NOTFOUND. */

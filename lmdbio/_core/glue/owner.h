@@ -26,10 +26,8 @@ static void lio_cell_descriptor_close(int *cell);
 /* lio_arrival_close, and empties the cell. */
 static int lio_cell_arrival_end(lio_arrival **cell, int timeout_ms);
 
-/* lio_buffer_open and lio_prefetch_open, into a cell. */
+/* lio_buffer_open, into a cell. */
 static void lio_cell_buffer_open(uint64_t size, uint8_t **cell);
-static void lio_cell_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
-                                   uint64_t sweep_bytes_max, lio_prefetch **cell);
 
 /* cdef: skip */
 static void lio_cell_window_unmap(lio_mapped_pages *cell)
@@ -57,12 +55,6 @@ static int lio_cell_arrival_end(lio_arrival **cell, int timeout_ms)
 static void lio_cell_buffer_open(uint64_t size, uint8_t **cell)
 {
     *cell = lio_buffer_open(size);
-}
-
-static void lio_cell_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece,
-                                   uint64_t sweep_bytes_max, lio_prefetch **cell)
-{
-    *cell = lio_prefetch_open(engine, file_end, piece, sweep_bytes_max);
 }
 #endif
 /* cdef: resume */

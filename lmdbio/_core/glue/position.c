@@ -284,8 +284,7 @@ static PyObject *lio_stands_close(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     if (!lio_stands_end((lio_stands *)self))
         return NULL;
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 static PyObject *lio_stands_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -344,12 +343,8 @@ static int lio_stands_clear(PyObject *self)
 
 static void lio_stands_free(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     PyObject_GC_UnTrack(self);
-    (void)lio_stands_clear(self);
-    release(self);
-    Py_DECREF(type);
+    lio_glue_free(self, lio_stands_clear);
 }
 
 #define LIO_NO_ARGUMENTS(name, text)                                                              \

@@ -4,7 +4,6 @@
 #include <structmember.h>
 
 #include "arguments.h"
-#include "names.h"
 #include "position.h"
 #include "watch.h"
 
@@ -41,6 +40,65 @@ struct lio_transacts {
     lio_lookup *search; /* which `find` is of, as long as that is there */
     unsigned long long past;
 };
+
+/* --- a database's handle ------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD PyObject *env, *name; /* NULL: not said yet */
+} lio_names;
+
+/* The find of lio_glue_lookup, among those by name, in the database of a handle: an object of `type`, which
+ * derives from Names, and of `env`. NULL: it is another object, or there is none yet. Borrowed. */
+static PyObject *lio_names_find(PyObject *finds, PyObject *type, PyObject *env, PyObject *handle)
+{
+    const lio_names *n = (const lio_names *)handle;
+    PyObject *find;
+    if (finds == NULL || (PyObject *)Py_TYPE(handle) != type || n->env != env || n->name == NULL)
+        return NULL;
+    find = PyDict_GetItemWithError(finds, n->name);
+    if (find == NULL)
+        PyErr_Clear();
+    return find;
+}
+
+static int lio_names_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((lio_names *)self)->env);
+    Py_VISIT(((lio_names *)self)->name);
+    return 0;
+}
+
+static int lio_names_clear(PyObject *self)
+{
+    Py_CLEAR(((lio_names *)self)->env);
+    Py_CLEAR(((lio_names *)self)->name);
+    return 0;
+}
+
+static void lio_names_free(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    lio_glue_free(self, lio_names_clear);
+}
+
+static int lio_names_type(uintptr_t list)
+{
+    static PyMemberDef members[] = {{"_env", T_OBJECT, offsetof(lio_names, env), 0, NULL},
+                                    {"_name", T_OBJECT, offsetof(lio_names, name), 0, NULL},
+                                    {NULL, 0, 0, 0, NULL}};
+    static PyType_Slot slots[] = {{Py_tp_members, members},
+                                  {Py_tp_traverse, lio_names_traverse},
+                                  {Py_tp_clear, lio_names_clear},
+                                  {Py_tp_dealloc, lio_names_free},
+                                  {0, NULL}};
+    static PyType_Spec spec = {.name = "lmdbio.Names",
+                               .basicsize = sizeof(lio_names),
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
+                                        Py_TPFLAGS_HAVE_GC,
+                               .slots = slots};
+    return lio_glue_type(&spec, list);
+}
 
 /* --- a transaction ----------------------------------------------------------------------- */
 
@@ -130,8 +188,7 @@ static PyObject *lio_transacts_abort(PyObject *self, PyObject *Py_UNUSED(nothing
     }
     if (!fine)
         return NULL;
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 /* Makes a cursor over `db` (NULL: its own database), in which `find` finds. NULL without an error: it has
@@ -181,8 +238,7 @@ static PyObject *lio_transacts_stand_in(PyObject *self, PyObject *args)
     made = lio_transacts_stand(t, find, db == Py_None ? NULL : db);
     if (made != NULL || PyErr_Occurred())
         return made;
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 /* _cursors(): those that are open. */
@@ -287,12 +343,8 @@ static int lio_transacts_clear(PyObject *self)
 
 static void lio_transacts_free(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     PyObject_GC_UnTrack(self);
-    (void)lio_transacts_clear(self);
-    release(self);
-    Py_DECREF(type);
+    lio_glue_free(self, lio_transacts_clear);
 }
 
 static int lio_transacts_type(uintptr_t list)
@@ -479,8 +531,7 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
         }
     }
     lio_known_clear(&before);
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 /* _make(transaction, cursor, handle): the types of what is made in it, derived from Transacts, Stands and
@@ -500,8 +551,7 @@ static PyObject *lio_begins_make(PyObject *self, PyObject *args)
     b->cursor = cursor;
     Py_INCREF(handle);
     b->handle = handle;
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 static int lio_begins_clear(PyObject *self)
@@ -514,8 +564,7 @@ static int lio_begins_clear(PyObject *self)
 static PyObject *lio_begins_forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     (void)lio_begins_clear(self);
-    Py_INCREF(Py_None);
-    return Py_None;
+    Py_RETURN_NONE;
 }
 
 static PyObject *lio_begins_shut(PyObject *self, PyObject *nothing)
@@ -552,17 +601,19 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
 }
 
 /* No transaction is left: each keeps its environment. */
-static void lio_begins_free(PyObject *self)
+static int lio_begins_clear_all(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    PyObject_GC_UnTrack(self);
     (void)lio_begins_clear(self);
     Py_CLEAR(((lio_begins *)self)->transaction);
     Py_CLEAR(((lio_begins *)self)->cursor);
     Py_CLEAR(((lio_begins *)self)->handle);
-    release(self);
-    Py_DECREF(type);
+    return 0;
+}
+
+static void lio_begins_free(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    lio_glue_free(self, lio_begins_clear_all);
 }
 
 static int lio_begins_type(uintptr_t list)

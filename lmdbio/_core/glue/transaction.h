@@ -16,8 +16,11 @@
 #ifndef LIO_GLUE_TRANSACTION_H
 #define LIO_GLUE_TRANSACTION_H
 
-/* Put the two types into the list at address `list`, at 0. 0, or -1 when memory ran out. */
+/* Put the types into the list at address `list`, at 0. 0, or -1 when memory ran out. */
 static int lio_begins_type(uintptr_t list);
 static int lio_transacts_type(uintptr_t list);
+
+/* Of handles of databases, as far as C looks at them: the environment, and the name of a database in it. */
+static int lio_names_type(uintptr_t list);
 
 #endif

@@ -1,8 +1,7 @@
 #include "values.h"
 
 #include <string.h>
-
-#include "fetch.h"
+#include <sys/uio.h>
 
 enum {
     LIO_VALUES_PIECE = 192 << 10,
@@ -14,11 +13,92 @@ enum {
     LIO_VALUES_AHEAD = 2048  /* bytes of the next value that are brought nearer */
 };
 
+/* --- one of them ------------------------------------------------------------------------- */
+
+typedef struct {
+    lio_guard guard; /* first */
+    lio_engine *engine;
+    const lio_extent *table; /* of a holder */
+    size_t records;
+} lio_fetch;
+
+static const char LIO_FETCH[] = "lmdbio.fetch";
+
+/* Fills `room`: at once where that is possible and short, else without the GIL. LIO_PENDING: it
+ * would have to wait, and is not to. */
+static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uint8_t *room,
+                         bool waits, lio_error *error)
+{
+    struct iovec into = {.iov_base = room, .iov_len = (size_t)size};
+    lio_read read = {offset, size, size, room};
+    int code = LIO_OK;
+    if (size > LIO_HELD_BYTES_MAX || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
+        Py_BEGIN_ALLOW_THREADS if (!lio_engine_try_read_checked(engine, offset, &into, 1))
+            code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
+        Py_END_ALLOW_THREADS
+    }
+    return code;
+}
+
+static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    lio_fetch *f = PyCapsule_GetPointer(self, LIO_FETCH);
+    unsigned long long offset, size;
+    PyObject *value;
+    lio_error error;
+    int code;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "fetch takes an offset and a length");
+    offset = PyLong_AsUnsignedLongLong(args[0]);
+    size = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred() || size > PY_SSIZE_T_MAX)
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (value == NULL)
+        return NULL;
+    code = lio_glue_read(f->engine, offset, size, (uint8_t *)PyBytes_AsString(value), true,
+                         &error);
+    if (code == LIO_OK ? lio_guard_vouch_anew(&f->guard)
+                       : lio_guard_raise(&f->guard, code, &error))
+        return value;
+    Py_DECREF(value);
+    return NULL;
+}
+
+static PyMethodDef LIO_FETCH_METHOD = {"fetch", (PyCFunction)(void (*)(void))lio_fetch_call,
+                                       METH_FASTCALL, NULL};
+
+static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
+{
+    const lio_fetch f = {.guard = {.pages = pages,
+                                   .snapshot = snapshot,
+                                   .keep = (PyObject *)keep,
+                                   .failed = (PyObject *)failed,
+                                   .verify = (PyObject *)verify},
+                         .engine = engine};
+    return lio_guard_callable(&LIO_FETCH_METHOD, LIO_FETCH, &f, sizeof f, list);
+}
+
+/* --- a batch of them --------------------------------------------------------------------- */
+
+static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                            const lio_extent *extents, const uint64_t *offsets, size_t count,
+                            uint8_t *into, uint64_t room)
+{
+    PyGILState_STATE state;
+    bool intact;
+    if (!lio_engine_gather(engine, extents, offsets, count, into, room))
+        return false;
+    state = PyGILState_Ensure();
+    intact = lio_glue_is_still_intact(snapshot, pages);
+    PyGILState_Release(state);
+    return intact;
+}
+
 typedef struct {
     PyObject_HEAD lio_engine *engine;
-    lio_pages *pages;
-    lio_snapshot *snapshot;
-    PyObject *keep, *failed, *verify;
+    lio_guard guard; /* without pages, of memory: nothing is asked */
     const lio_extent *extents;
     lio_extent *own;       /* the extents, where nobody else owns them */
     size_t at, ready, end; /* the next value; up to here in memory; all */
@@ -68,26 +148,13 @@ static size_t lio_values_near(const lio_values *s)
 static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uint8_t *into)
 {
     uint64_t begun = lio_now_ns();
-    PyObject *done;
     lio_error error;
-    bool fine;
     int code = lio_glue_read(s->engine, offset, length, into, s->waits, &error);
     if (code == LIO_PENDING)
         return false;
     lio_engine_count_stage(s->engine, LIO_STAGE_WAIT, begun, length);
-    if (code != LIO_OK) {
-        done = lio_glue_fail(s->failed, code, &error);
-        if (done != NULL)
-            PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
-        Py_XDECREF(done);
-        return false;
-    }
-    if (lio_glue_is_still_intact(s->snapshot, s->pages))
-        return true;
-    done = PyObject_CallObject(s->verify, NULL);
-    fine = done != NULL;
-    Py_XDECREF(done);
-    return fine;
+    return code == LIO_OK ? lio_guard_vouch_anew(&s->guard)
+                          : lio_guard_raise(&s->guard, code, &error);
 }
 
 static PyObject *lio_values_alone(lio_values *s)
@@ -150,7 +217,6 @@ static bool lio_values_make(lio_values *s)
     lio_read reads[LIO_VALUES_GROUP];
     size_t count = 0, copied;
     uint64_t bytes = 0;
-    PyObject *done;
     for (size_t i = s->at; i < s->end && count < LIO_VALUES_GROUP; i++) {
         const lio_extent *e = &s->extents[i];
         if (e->length == 0 || e->length >= LIO_VALUES_ALONE_MIN ||
@@ -177,13 +243,10 @@ static bool lio_values_make(lio_values *s)
         bytes -= reads[s->made_count].length;
     }
     lio_engine_count_planned(s->engine, bytes, 0);
-    if (copied == 0 || lio_glue_is_still_intact(s->snapshot, s->pages))
+    if (copied == 0 || lio_guard_vouch_anew(&s->guard))
         return true;
-    done = PyObject_CallObject(s->verify, NULL);
-    if (done == NULL)
-        lio_values_unmake(s);
-    Py_XDECREF(done);
-    return done != NULL;
+    lio_values_unmake(s);
+    return false;
 }
 
 static PyObject *lio_values_next(PyObject *self)
@@ -195,7 +258,7 @@ static PyObject *lio_values_next(PyObject *self)
         lio_values_count(s);
         return NULL;
     }
-    if (s->made_at == s->made_count && s->pages != NULL && s->at >= s->ready &&
+    if (s->made_at == s->made_count && s->guard.pages != NULL && s->at >= s->ready &&
         !lio_values_make(s))
         return NULL;
     if (s->made_at < s->made_count)
@@ -236,7 +299,7 @@ static PyObject *lio_values_take(PyObject *self, PyObject *Py_UNUSED(none))
     size_t count = s->end - s->at;
     char **into;
     PyObject *list;
-    if (s->pages != NULL)
+    if (s->guard.pages != NULL)
         return PySequence_List(self);
     into = PyMem_Malloc((count > 0 ? count : 1) * sizeof *into);
     if (into == NULL)
@@ -259,20 +322,20 @@ static PyObject *lio_values_take(PyObject *self, PyObject *Py_UNUSED(none))
     return list;
 }
 
-static void lio_values_free(PyObject *self)
+static int lio_values_clear(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     lio_values *s = (lio_values *)self;
     lio_values_count(s);
     lio_values_unmake(s);
     PyMem_Free(s->piece);
     PyMem_Free(s->own);
-    Py_XDECREF(s->verify);
-    Py_XDECREF(s->failed);
-    Py_XDECREF(s->keep);
-    release(self);
-    Py_DECREF(type);
+    lio_guard_drop(&s->guard);
+    return 0;
+}
+
+static void lio_values_free(PyObject *self)
+{
+    lio_glue_free(self, lio_values_clear);
 }
 
 static int lio_values_type(uintptr_t list)
@@ -292,17 +355,24 @@ static int lio_values_type(uintptr_t list)
     return lio_glue_type(&spec, list);
 }
 
+static void lio_values_begin(lio_values *s, lio_engine *engine, const lio_extent *extents,
+                             size_t count, lio_guard guard)
+{
+    s->engine = engine;
+    s->extents = extents;
+    s->end = count;
+    s->guard = guard;
+    lio_guard_hold(&s->guard);
+}
+
 static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uint8_t *memory,
                                  const lio_extent *extents, size_t count, uintptr_t keep)
 {
     PyGILState_STATE state = PyGILState_Ensure();
     lio_values *s = (lio_values *)values;
-    s->engine = engine;
+    lio_values_begin(s, engine, extents, count, (lio_guard){.keep = (PyObject *)keep});
     s->memory = memory;
-    s->extents = extents;
-    s->ready = s->end = count;
-    s->keep = (PyObject *)keep;
-    Py_INCREF(s->keep);
+    s->ready = count;
     PyGILState_Release(state);
 }
 
@@ -310,18 +380,15 @@ static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_e
                                size_t count, lio_pages *pages, lio_snapshot *snapshot, bool waits,
                                uintptr_t keep, uintptr_t failed, uintptr_t verify)
 {
-    PyGILState_STATE state;
+    PyGILState_STATE state = PyGILState_Ensure();
     lio_values *s = (lio_values *)values;
-    lio_values_of_memory(values, engine, NULL, extents, count, keep);
-    state = PyGILState_Ensure();
-    s->ready = 0;
+    lio_values_begin(s, engine, extents, count,
+                     (lio_guard){.pages = pages,
+                                 .snapshot = snapshot,
+                                 .keep = (PyObject *)keep,
+                                 .failed = (PyObject *)failed,
+                                 .verify = (PyObject *)verify});
     s->waits = waits;
-    s->pages = pages;
-    s->snapshot = snapshot;
-    s->failed = (PyObject *)failed;
-    s->verify = (PyObject *)verify;
-    Py_INCREF(s->failed);
-    Py_INCREF(s->verify);
     PyGILState_Release(state);
 }
 
@@ -339,26 +406,7 @@ static void lio_values_rest(uintptr_t values, lio_extent *out)
 
 /* --- of records that nobody need wait for ------------------------------------------------ */
 
-typedef struct {
-    lio_engine *engine;
-    const lio_extent *table;
-    size_t records;
-    lio_pages *pages;
-    lio_snapshot *snapshot;
-    PyObject *type, *keep, *failed, *verify;
-} lio_holder;
-
 static const char LIO_HOLDER[] = "lmdbio.holder";
-
-static void lio_holder_free(PyObject *capsule)
-{
-    lio_holder *h = PyCapsule_GetPointer(capsule, LIO_HOLDER);
-    Py_DECREF(h->verify);
-    Py_DECREF(h->failed);
-    Py_DECREF(h->keep);
-    Py_DECREF(h->type);
-    PyMem_Free(h);
-}
 
 /* The record of an object that is an index; `records` where it is none. */
 static size_t lio_holder_record(PyObject *index, size_t records)
@@ -374,7 +422,7 @@ static size_t lio_holder_record(PyObject *index, size_t records)
 }
 
 /* Where the records of a list lie, in memory of their own; NULL: one is no record, or no memory. */
-static lio_extent *lio_holder_find(const lio_holder *h, PyObject *indices, size_t count)
+static lio_extent *lio_holder_find(const lio_fetch *h, PyObject *indices, size_t count)
 {
     lio_extent *found = PyMem_Malloc(count * sizeof *found);
     for (size_t i = 0; i < count && found != NULL; i++) {
@@ -391,7 +439,7 @@ static lio_extent *lio_holder_find(const lio_holder *h, PyObject *indices, size_
 
 static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
 {
-    lio_holder *h = PyCapsule_GetPointer(self, LIO_HOLDER);
+    lio_fetch *h = PyCapsule_GetPointer(self, LIO_HOLDER);
     PyObject *values = NULL;
     lio_extent *found = NULL;
     size_t count = 0;
@@ -411,14 +459,13 @@ static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
         Py_INCREF(Py_None);
         return Py_None;
     }
-    values = PyObject_CallObject(h->type, NULL);
+    values = PyObject_CallObject(h->guard.type, NULL);
     if (values == NULL) {
         PyMem_Free(found);
         return NULL;
     }
     ((lio_values *)values)->own = found;
-    lio_values_of_file((uintptr_t)values, h->engine, found, count, h->pages, h->snapshot, false,
-                       (uintptr_t)h->keep, (uintptr_t)h->failed, (uintptr_t)h->verify);
+    lio_values_begin((lio_values *)values, h->engine, found, count, h->guard);
     return values;
 }
 
@@ -428,35 +475,14 @@ static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t
                              lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
                              uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    lio_holder *h = PyMem_Malloc(sizeof *h);
-    PyObject *capsule = NULL, *callable = NULL;
-    int result = -1;
-    if (h != NULL) {
-        *h = (lio_holder){engine,
-                          table,
-                          records,
-                          pages,
-                          snapshot,
-                          (PyObject *)type,
-                          (PyObject *)keep,
-                          (PyObject *)failed,
-                          (PyObject *)verify};
-        capsule = PyCapsule_New(h, LIO_HOLDER, lio_holder_free);
-    }
-    if (capsule != NULL) {
-        Py_INCREF(h->type);
-        Py_INCREF(h->keep);
-        Py_INCREF(h->failed);
-        Py_INCREF(h->verify);
-        callable = PyCFunction_NewEx(&LIO_HOLDER_METHOD, capsule, NULL);
-        Py_DECREF(capsule);
-    } else {
-        PyMem_Free(h);
-    }
-    if (callable != NULL && PyList_SetItem((PyObject *)list, 0, callable) == 0)
-        result = 0;
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
+    const lio_fetch h = {.guard = {.pages = pages,
+                                   .snapshot = snapshot,
+                                   .keep = (PyObject *)keep,
+                                   .failed = (PyObject *)failed,
+                                   .verify = (PyObject *)verify,
+                                   .type = (PyObject *)type},
+                         .engine = engine,
+                         .table = table,
+                         .records = records};
+    return lio_guard_callable(&LIO_HOLDER_METHOD, LIO_HOLDER, &h, sizeof h, list);
 }

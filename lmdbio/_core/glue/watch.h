@@ -16,36 +16,31 @@
 enum { LIO_WATCH_BYTES = 256 };
 
 /* Puts the callable is_unchanged() into the list at address `list`, at 0: whether the file that
- * `engine` reads begins with the bytes at address `known`, which `keep` owns with the engine. False
+ * `engine` reads begins with the `size` bytes at `known`, which `keep` owns with the engine. False
  * as well where that cannot be said at once. 0, or -1 when memory ran out. */
-static int lio_glue_watch(lio_engine *engine, uintptr_t known, uintptr_t keep, uintptr_t list);
+static int lio_glue_watch(lio_engine *engine, const char *known, size_t size, uintptr_t keep,
+                          uintptr_t list);
 
 /* cdef: skip */
 typedef struct {
+    lio_guard guard; /* first; `keep` alone */
     lio_engine *engine;
-    PyObject *known, *keep;
+    const char *known;
+    size_t size;
 } lio_watch;
 
 static const char LIO_WATCH[] = "lmdbio.watch";
 
-static void lio_watch_free(PyObject *capsule)
-{
-    lio_watch *w = PyCapsule_GetPointer(capsule, LIO_WATCH);
-    Py_DECREF(w->known);
-    Py_DECREF(w->keep);
-    PyMem_Free(w);
-}
-
 /* Whether the file has the known bytes in [begin, end); false also where that cannot be said now. */
-static bool lio_watch_part(const lio_watch *w, const char *known, Py_ssize_t begin, Py_ssize_t end)
+static bool lio_watch_part(const lio_watch *w, size_t begin, size_t end)
 {
     char now[LIO_WATCH_BYTES];
-    struct iovec into = {.iov_base = now, .iov_len = (size_t)(end - begin)};
+    struct iovec into = {.iov_base = now, .iov_len = end - begin};
     bool is_short = into.iov_len <= sizeof now, same;
     if (!is_short)
         into.iov_base = PyMem_Malloc(into.iov_len);
-    same = into.iov_base != NULL && lio_engine_try_read(w->engine, (uint64_t)begin, &into, 1) &&
-           memcmp(into.iov_base, known + begin, into.iov_len) == 0;
+    same = into.iov_base != NULL && lio_engine_try_read(w->engine, begin, &into, 1) &&
+           memcmp(into.iov_base, w->known + begin, into.iov_len) == 0;
     if (!is_short)
         PyMem_Free(into.iov_base);
     return same;
@@ -56,20 +51,15 @@ static bool lio_watch_part(const lio_watch *w, const char *known, Py_ssize_t beg
  * them. */
 static unsigned lio_watch_look(const lio_watch *w)
 {
-    char *known;
-    Py_ssize_t size;
-    lio_extent all = {0, 0};
+    const lio_extent all = {0, w->size};
     if (lio_engine_keeps_state(w->engine))
         return 1;
-    if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
-        return 0;
-    all.length = (uint64_t)size;
-    if (size > 2 * LIO_WATCH_BYTES && lio_engine_is_mapped(w->engine, &all, 1))
-        return lio_watch_part(w, known, 0, LIO_WATCH_BYTES) &&
-                       lio_watch_part(w, known, size - LIO_WATCH_BYTES, size)
+    if (w->size > 2 * LIO_WATCH_BYTES && lio_engine_is_mapped(w->engine, &all, 1))
+        return lio_watch_part(w, 0, LIO_WATCH_BYTES) &&
+                       lio_watch_part(w, w->size - LIO_WATCH_BYTES, w->size)
                    ? 2
                    : 0;
-    return lio_watch_part(w, known, 0, size);
+    return lio_watch_part(w, 0, w->size);
 }
 
 static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -97,38 +87,18 @@ static bool lio_watch_is_unchanged(const lio_watch *w, const lio_lookup *search)
         return false;
     lio_engine_counters(w->engine, &before);
     looks = lio_watch_look(w);
-    if (looks > 0 && w->engine == lio_pages_engine(search->pages))
-        __atomic_store_n(&search->snapshot->seen, before.requests + looks, __ATOMIC_RELAXED);
+    if (looks > 0 && w->engine == lio_pages_engine(search->guard.pages))
+        __atomic_store_n(&search->guard.snapshot->seen, before.requests + looks, __ATOMIC_RELAXED);
     return looks > 0;
 }
 
 static PyMethodDef LIO_WATCH_METHOD = {"is_unchanged", lio_watch_call, METH_NOARGS, NULL};
 
-static PyObject *lio_watch_make(lio_engine *engine, PyObject *known, PyObject *keep)
+static int lio_glue_watch(lio_engine *engine, const char *known, size_t size, uintptr_t keep,
+                          uintptr_t list)
 {
-    PyObject *capsule, *callable;
-    lio_watch *w = PyMem_Malloc(sizeof *w);
-    capsule = w != NULL ? PyCapsule_New(w, LIO_WATCH, lio_watch_free) : NULL;
-    if (capsule == NULL) {
-        PyMem_Free(w);
-        return NULL;
-    }
-    Py_INCREF(known);
-    Py_INCREF(keep);
-    *w = (lio_watch){engine, known, keep};
-    callable = PyCFunction_NewEx(&LIO_WATCH_METHOD, capsule, NULL);
-    Py_DECREF(capsule);
-    return callable;
-}
-
-static int lio_glue_watch(lio_engine *engine, uintptr_t known, uintptr_t keep, uintptr_t list)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *callable = lio_watch_make(engine, (PyObject *)known, (PyObject *)keep);
-    int result = callable != NULL ? PyList_SetItem((PyObject *)list, 0, callable) : -1;
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
+    const lio_watch w = {{.keep = (PyObject *)keep}, engine, known, size};
+    return lio_guard_callable(&LIO_WATCH_METHOD, LIO_WATCH, &w, sizeof w, list);
 }
 #endif
 /* cdef: resume */

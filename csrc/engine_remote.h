@@ -1,4 +1,4 @@
-/* remote: a file that lies elsewhere, which a function reads that was handed in.
+/* engine_remote: a file that lies elsewhere, which a function reads that was handed in.
  *
  *   engine, engine ... -> lio_remote -> the function: Python's, for one
  *
@@ -7,11 +7,10 @@
  *
  * A remote lives as long as every engine that was opened with it.
  */
-#ifndef LIO_REMOTE_H
-#define LIO_REMOTE_H
+#ifndef LIO_ENGINE_REMOTE_H
+#define LIO_ENGINE_REMOTE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "status.h"
 
@@ -40,17 +39,5 @@ bool lio_remote_end(lio_remote *remote, int timeout_ms);
 
 /* Whether nobody waits for a read any more. */
 bool lio_remote_is_given_up(const lio_remote_call *call);
-
-/* cdef: skip */
-uint64_t lio_remote_size(const lio_remote *remote);
-bool lio_remote_keeps_state(const lio_remote *remote);
-
-/* Reads as the function does. `mark`: by which lio_remote_give_up knows it. */
-int lio_remote_fetch(lio_remote *remote, const void *mark, uint64_t offset, uint64_t length,
-                     uint8_t *into, uint64_t *requests, lio_error *error);
-
-/* Gives up the reads that are under way whose marks lie in [first, end). */
-void lio_remote_give_up(lio_remote *remote, const void *first, const void *end);
-/* cdef: resume */
 
 #endif
