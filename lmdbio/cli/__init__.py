@@ -127,7 +127,8 @@ def cli() -> None:
         lmdbio doctor train_lmdb      find what limits it here, and the command to type next
         lmdbio ls train_lmdb          list its records: keys, sizes, types
         lmdbio head train_lmdb        show the first records
-        lmdbio get train_lmdb KEY     write one value; cat writes several
+        lmdbio get train_lmdb KEY     write one value
+        lmdbio cat train_lmdb KEY...  write several values, one after another
         lmdbio export train_lmdb DIR  write a file for each record, or a tar archive
         lmdbio gallery train_lmdb     draw a page of small pictures of its records
         lmdbio verify train_lmdb      read its whole structure, and prove it sound
@@ -140,5 +141,5 @@ def cli() -> None:
         lmdbio cache list /local      list the cache files of jobs on a disk, and their state
         lmdbio simulate               predict how long a training takes, by its way of loading
         lmdbio demo                   write data, race py-lmdb, draw the result
-        lmdbio COMMAND --help         all that a command can do, with examples
+        lmdbio COMMAND --help         show all options of a command, with examples
     """

@@ -93,11 +93,11 @@ def _reads(one: model.Outcome, source: str) -> int:
 )
 @click.option(
     "--workload", type=click.Choice(list(model.WORKLOADS)), default="cifar10-large",
-    show_default=True, help="Of --mode: begin with the data set and job of these measurements.",
+    show_default=True, help="With --mode: the paper's data set and job to begin with.",
 )  # fmt: skip
 @click.option(
     "--store", type=click.Choice(list(model.STORES)),
-    help="Of --mode: read from this file system: bebop, which the LMDBIO paper measured, or the "
+    help="With --mode: file system to read from: bebop, which the LMDBIO paper measured, or the "
     "model of the benchmarks.",
 )  # fmt: skip
 @click.option(
@@ -122,17 +122,17 @@ def _reads(one: model.Outcome, source: str) -> int:
     type=Setting(),
     multiple=True,
     metavar="KEY=VALUE[,VALUE...]",
-    help="Change a value; several values are simulated one after the other.",
+    help="Change a value; several values give a simulation each.",
 )
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
-    help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; of a Reader's job also "
+    help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; for a Reader's job also "
     "warm=demand|preload|window, placement=home|mixed|first|frequency.",
 )  # fmt: skip
-@click.option("--nodes", type=click.IntRange(1, RANKS_MAX), help="How many nodes there are.")
+@click.option("--nodes", type=click.IntRange(1, RANKS_MAX), help="Number of nodes.")
 @click.option(
     "--ranks", type=click.IntRange(1, RANKS_MAX),
-    help="How many ranks there are; those of a node share what it holds.",
+    help="Number of ranks; the ranks of a node share its tiers.",
 )  # fmt: skip
 @reader_options
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")

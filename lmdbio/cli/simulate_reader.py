@@ -33,23 +33,24 @@ def reader_options(command: Command) -> Command:
     options = (
         click.option(
             "--epochs", type=click.IntRange(1, EPOCHS_MAX),
-            help="Simulate one Reader's job of N epochs: its order, its homes, its sources. The "
-            f"three options below ask for the same.  [default: {EPOCHS}]",
+            help="Simulate a Reader's job on PATH for N epochs: its order, owners and sources. "
+            f"Each of the three options below does so, too.  [default: {EPOCHS}]",
         ),
         click.option(
             "--shuffle", type=ShuffleName(), metavar="ORDER",
-            help="Of a Reader's job: global, group or groups:SIZE, window or windows:CHUNKxCOUNT, "
-            "runs:LENGTH.  "
+            help="Order of a Reader's job: global, group or groups:SIZE, window or "
+            "windows:CHUNKxCOUNT, runs:LENGTH.  "
             "[default: the file's order; of several policies global]",
         ),
         click.option(
             "--assignment", type=click.Choice(("strided", "local")),
-            help="Of a Reader's job: which part of each batch a rank takes: its positions, or "
-            "what its root keeps.  [default: strided]",
+            help="Part of each batch that a rank takes in a Reader's job: its positions, or "
+            "what its root caches.  [default: strided]",
         ),
         click.option(
             "--batch-size", type=click.IntRange(1, BATCH_MAX),
-            help=f"Of a Reader's job: records of all ranks in an iteration.  [default: {BATCH}]",
+            help="Number of records of all ranks in an iteration of a Reader's job.  "
+            f"[default: {BATCH}]",
         ),
     )  # fmt: skip
     for option in reversed(options):
