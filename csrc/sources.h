@@ -16,7 +16,7 @@
  *
  *   record, epoch, team -> root    that has it: the team's own, or the next one after it
  *
- * lmdbio/planning/sources.py says what for. The numbers of rounds and places go on over all epochs;
+ * lmdbio/placement/sources.py says what for. The numbers of rounds and places go on over all epochs;
  * `scratch` is memory for the caller to give.
  */
 #ifndef LIO_SOURCES_H

@@ -51,7 +51,7 @@ __version__ = "0.1.0"
 #: more than it uses begins sooner.
 _LATER = {
     "Batch": "batch",
-    "Cache": "planning.cache",
+    "Cache": "placement.cache",
     "Cursor": "dropin.cursor",
     "Environment": "dropin.environment",
     "Mix": "records.mix",

@@ -62,7 +62,7 @@ from lmdbio.errors import (
 )
 from lmdbio.observe.stats import Stats as Stats
 from lmdbio.observe.tracing import trace as trace
-from lmdbio.planning.cache import Cache as Cache
+from lmdbio.placement.cache import Cache as Cache
 from lmdbio.planning.mode import Mode as Mode
 from lmdbio.planning.shuffle import Shuffle as Shuffle
 from lmdbio.reader.reader import Reader as Reader

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmdbio._core import Extents
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import GAP_BYTES_MAX, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.prediction.reader import predict_job

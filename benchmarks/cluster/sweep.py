@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from benchmarks.harness import turns
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.planning.policy import READERS, Policy
+from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.policy import READERS, Policy
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 KIB, MIB = 2**10, 2**20

@@ -20,9 +20,9 @@ from benchmarks.report import Verdict, judged
 from lmdbio import _core, simulate
 from lmdbio.bench.findings import figure
 from lmdbio.page.table import Table
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 

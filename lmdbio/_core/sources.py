@@ -37,7 +37,7 @@ NO_HOME = int(lib.LIO_NO_HOME)
 #: More places than any sequence has.
 ENDLESS = 2**64 - 1
 
-#: ``planning.places.Places``: first, step, repeats, runs.
+#: ``planning.schedule.Places``: first, step, repeats, runs.
 Recurring = tuple[int, int, int, tuple[range, ...]]
 
 
@@ -162,7 +162,7 @@ def find_block_sources(
         places: places of the rows, ascending.
 
     Returns:
-        ``planning.sources.BlockSources``: int64 each.
+        ``placement.sources.BlockSources``: int64 each.
     """
     epochs = ffi.new("lio_rounds[]", [one.pointer[0] for one in tables])
     rows, count, _kept = _list(places)
@@ -198,7 +198,7 @@ def find_round_uses(
     """Returns what becomes of the records that a root reads for a round of an epoch.
 
     Returns:
-        ``planning.sources.RoundUses``: int64 each, and a number.
+        ``placement.sources.RoundUses``: int64 each, and a number.
     """
     count = int(lib.lio_sources_slice(table.pointer, number, root, roots))
     out = [np.empty(count + 1, np.int64) for _ in range(5)]
@@ -277,7 +277,7 @@ def find_home_uses(
         takers: the team of each place; None: as the seats say.
 
     Returns:
-        ``planning.sources.RoundUses``: int64 each, and a number.
+        ``placement.sources.RoundUses``: int64 each, and a number.
     """
     count = len(records)
     held, order, teams, blocks, begins = (np.empty(count + 1, np.int64) for _ in range(5))

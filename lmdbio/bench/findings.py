@@ -19,7 +19,7 @@ from lmdbio.bench import trials
 from lmdbio.bench.measure import Machine
 from lmdbio.bench.runner import Outcome
 from lmdbio.bench.trials import Trial, Workload
-from lmdbio.planning.frequency import confidence_ranks
+from lmdbio.planning.randomness import confidence_ranks
 
 __all__ = [
     "PERCENTILES",

@@ -1,7 +1,7 @@
 """cache: parts of data sets, in memory and on a local disk, in files that outlive the job.
 
-Uses ``errors``, ``_core``, ``remote``, ``planning``, ``observe``, ``machine``, ``locate``,
-``reading`` and ``system``.
+Uses ``errors``, ``_core``, ``remote``, ``placement``, ``planning``, ``observe``, ``machine``,
+``locate``, ``reading`` and ``system``.
 
     tier        what a tier has to do, and the limits of a cache
     memory      grains in memory, which are lent from where they lie
@@ -9,10 +9,9 @@ Uses ``errors``, ``_core``, ``remote``, ``planning``, ``observe``, ``machine``, 
     writer      the thread that writes to a tier
     grains      where the grains of a shard lie in the data file
     table       which grains each tier has, and where records lie
-    load, loads grains on their way between the data file and the tiers
+    loads       grains on their way between the data file and the tiers
     waiting     threads that wait for them
     polling     one thread that polls, and reads on
-    apart       rows that do not lie in memory as a whole, on their way there
     shard       the part of a file that a process or a root keeps: all of the above
     staging     memory for rows on their way, a ring
     source      which state of which data file a cache file holds parts of
@@ -22,12 +21,11 @@ Uses ``errors``, ``_core``, ``remote``, ``planning``, ``observe``, ``machine``, 
     folder      all cache files of a folder: listed, verified, cleared
 """
 
-from lmdbio.cache.apart import ApartRows
 from lmdbio.cache.cache_file import CacheFile
 from lmdbio.cache.claim import claim, room_on_disk, state_of
 from lmdbio.cache.disk import on_disk
 from lmdbio.cache.folder import Entry, clear, find, verify
-from lmdbio.cache.shard import CacheShard
+from lmdbio.cache.shard import ApartRows, CacheShard
 from lmdbio.cache.source import SourceState, named
 from lmdbio.cache.staging import Region, StagingRing
 from lmdbio.cache.tier import LIMITS, CacheLimits, TierReads

@@ -123,7 +123,13 @@ class DiskTier:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the disk did not answer lately."""
+        """Whether the disk did not answer lately, or has not taken what it was given."""
+        writer = self._writer
+        return self._is_left_alone or (writer is not None and writer.is_late)
+
+    @property
+    def _is_left_alone(self) -> bool:
+        """Whether it is not asked again yet."""
         wait_s = min(self._doublings * self.limits.retry_s, self.limits.retry_s_max)
         return monotonic() < self._stuck_s + wait_s
 
@@ -142,7 +148,7 @@ class DiskTier:
     def note_stuck(self) -> None:
         """Note that the disk does not answer."""
         with self._lock:
-            was_away, now_s = self.is_away, monotonic()
+            was_away, now_s = self.is_over or self._is_left_alone, monotonic()
             if not was_away and self._stuck_s > 0:
                 self._doublings = min(2 * self._doublings, DOUBLINGS_MAX)
             self._stuck_s = now_s

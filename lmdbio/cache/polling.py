@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.load import Load
-from lmdbio.cache.loads import GrainLoads
+from lmdbio.cache.loads import GrainLoads, Load
 from lmdbio.cache.tier import TierReads
 from lmdbio.cache.writer import TierWrite
 from lmdbio.reading.guarded import GuardedReads

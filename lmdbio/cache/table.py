@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache.grains import GrainMap
-from lmdbio.planning.homes import Homes, Room, Tiers
+from lmdbio.placement.homes import Homes, Room, Tiers
 
 __all__ = ["ABSENT", "LOST", "PRESENT", "GrainTable"]
 

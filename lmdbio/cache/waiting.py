@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.load import Load
-from lmdbio.cache.loads import GrainLoads, Wanted
+from lmdbio.cache.loads import GrainLoads, Load, Wanted
 from lmdbio.cache.table import LOST
 from lmdbio.cache.tier import TierReads
 from lmdbio.errors import Error
@@ -72,6 +71,8 @@ class WaitingLoads:
         while any(wanted := self._want(grains)):
             loads = [*wanted.old, *wanted.new]
             for number, load in enumerate(loads):
+                if self._is_away and not load.to_memory:
+                    continue  # it stays in its list until the tier answers
                 for one in loads[number : number + self._limits.loads]:
                     if ahead or not one.to_memory:
                         self._try_to_begin(one)

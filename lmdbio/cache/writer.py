@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
+from math import inf
 from queue import SimpleQueue
 from threading import Lock
 from time import monotonic
@@ -35,7 +36,7 @@ class TierWrite:
     """
 
     def __init__(self, grains: I64, work: Callable[[], bool], writer: TierWriter | None) -> None:
-        self.grains, self._writer, self._begun_s = grains, writer, monotonic()
+        self.grains, self._writer = grains, writer
         self._work: Callable[[], bool] | None = work
         self.has_written, self.is_done, self.seconds = False, False, 0.0
         self._under_way = Lock()
@@ -70,10 +71,7 @@ class TierWrite:
     @property
     def is_late(self) -> bool:
         """Whether nothing was written for so long that nobody should wait."""
-        writer = self._writer
-        if self.is_done or writer is None:
-            return False
-        return monotonic() > max(self._begun_s, writer.moved_s) + writer.stuck_s
+        return not self.is_done and self._writer is not None and self._writer.is_late
 
 
 class TierWriter:
@@ -84,12 +82,11 @@ class TierWriter:
 
     Attributes:
         waiting: writes that wait for their turn.
-        moved_s: time at which a write began or ended last, seconds (``time.monotonic``).
     """
 
     def __init__(self, stuck_s: float) -> None:
         self.waiting: SimpleQueue[TierWrite | None] = SimpleQueue()
-        self.stuck_s, self.moved_s = stuck_s, 0.0
+        self._stuck_s, self._begun_s = stuck_s, inf
         self._has_begun, self._is_alive = False, Lock()
 
     def begin(self, grains: I64, work: Callable[[], bool]) -> TierWrite:
@@ -106,6 +103,11 @@ class TierWriter:
         self.waiting.put(one)
         return one
 
+    @property
+    def is_late(self) -> bool:
+        """Whether a write takes so long that nobody should wait."""
+        return monotonic() > self._begun_s + self._stuck_s
+
     def end(self, *, waits: bool) -> None:
         """End the thread behind the writes that wait; ``waits``: until it has ended."""
         self.waiting.put(None)
@@ -117,9 +119,9 @@ class TierWriter:
             return
         try:
             while (one := self.waiting.get()) is not None:
-                self.moved_s = monotonic()
+                self._begun_s = monotonic()
                 one.run()
-                self.moved_s = monotonic()
+                self._begun_s = inf
                 del one  # nothing is kept while this waits
         finally:
             self._is_alive.release()

@@ -18,7 +18,7 @@ from lmdbio.cli.output import (
     wide_console,
 )
 from lmdbio.cli.plan import RECORDS
-from lmdbio.planning.forecast import BATCH_MAX
+from lmdbio.placement.forecast import BATCH_MAX
 from lmdbio.system.amounts import parse_bytes
 
 

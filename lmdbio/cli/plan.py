@@ -29,11 +29,10 @@ from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.refusals import extents_end, refuse_end
 from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.provenance import Paths, name_text
 from lmdbio.reading.engines import choose_reading
 
@@ -204,7 +203,7 @@ def plan(
         lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
         lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
-    of_job = nodes > 1 or epochs is not None or assignment != "strided"
+    of_job = nodes > 1 or epochs is not None or Assignment(assignment) is not Assignment.STRIDED
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
     batch = batch_size or RECORDS
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
@@ -254,9 +253,9 @@ def tell_epochs(
 ) -> None:
     """Plan the reads of whole epochs, of a job with caches or in an order, and print them."""
     if job is not None:
-        if job.cache is not None and job.cache.warm == "window":
+        if job.cache is not None:
             record_bytes = source.used_bytes / source.count
-            job = replace(job, first=Shuffle.warming(source.count, record_bytes))
+            job = replace(job, first=job.cache.warming.first_order(source.count, record_bytes))
         words = shuffle[0] if shuffle is not None else "the records' own"
         tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
     elif shuffle is not None and shuffle.shuffle is not None:

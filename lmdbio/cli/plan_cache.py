@@ -12,10 +12,9 @@ from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
 from lmdbio.cli.plan_order import chance_facts
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Forecast, Job, Outlook
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import ROW_SOURCES, Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.prediction.reader import Prediction, cache_here, is_measured, predict_job
 from lmdbio.simulate import Located
 
@@ -58,7 +57,7 @@ def cache_facts(
     return {
         "records": source.count,
         "file_bytes": outlook.file_bytes,
-        "placement": job.placement,
+        "placement": str(job.placement),
         "held_bytes": outlook.held_bytes,
         "grain_bytes": outlook.homes.grains.size,
         "nodes": job.nodes,

@@ -32,12 +32,9 @@ from lmdbio.cli.simulate_reader import (
     reader_options,
     simulate_readers,
 )
-from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
-from lmdbio.planning.forecast import RANKS_MAX
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import RANKS_MAX
 from lmdbio.simulate import SOURCES
-
-#: Placement and warm of a cache that does not say them.
-USUAL = (PLACEMENTS[0], WARM[0])
 
 
 def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
@@ -224,7 +221,8 @@ def simulate_jobs(
     """
     if semantics == "authors" and asked.are_given:
         raise click.UsageError("--semantics authors is the thesis' model: a Reader's job has none")
-    if policies is not None and cache is not None and (cache.placement, cache.warm) != USUAL:
+    plain = cache and replace(cache, placement="home", warm="demand")
+    if policies is not None and cache != plain:
         raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
     base = model.SCENARIOS[scenario]
     if asked.are_given:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lmdbio import simulate as model
 from lmdbio.cli.plan import open_source
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.prediction.reader import locate, measured_here, with_tiers
 
 if sys.version_info >= (3, 11):

@@ -14,9 +14,9 @@ from lmdbio.cli.output import bar, plural, size
 from lmdbio.cli.plan_order import Order, ShuffleName
 from lmdbio.cli.simulate_job import changed_by
 from lmdbio.cli.simulate_output import Run, Settings, combinations
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.environment import Tier
-from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.simulate import ROW_SOURCES
 
@@ -199,7 +199,7 @@ def facts_of(job: Job) -> dict[str, Any]:
         "batch": job.batch,
         "epochs": job.epochs,
         "assignment": job.assignment,
-        "placement": job.placement,
+        "placement": str(job.placement),
         "memory": job.tiers.memory,
         "disk": job.tiers.disk,
     }

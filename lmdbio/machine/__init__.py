@@ -1,4 +1,4 @@
 """machine: what this machine and its storage can do, and what follows from it for reading.
 
-Uses ``planning``, ``_core``, ``remote`` and ``system``.
+Uses ``placement``, ``planning``, ``_core``, ``remote`` and ``system``.
 """

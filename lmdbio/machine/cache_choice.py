@@ -22,7 +22,7 @@ LMDBIO_CACHE_DIR names, if it names one.
 from __future__ import annotations
 
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.system.amounts import PAGE_BYTES
 from lmdbio.system.frozen import dataclass
 

@@ -1,7 +1,7 @@
 """measured: what follows from what ``lmdbio tune`` found out. Pure.
 
 Rates by the number of those who read, for predictions; and how many roots of a job may read at a
-time, for which ``reader.tokens`` takes the usual number where no job measured it.
+time, for which ``reader.phases`` takes the usual number where no job measured it.
 """
 
 from __future__ import annotations

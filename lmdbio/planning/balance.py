@@ -26,12 +26,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.placement import NOBODY
-from lmdbio.planning.split import split_share
+from lmdbio.planning.parts import split_share
 
-__all__ = ["Move", "balance", "deal", "held_limit", "moved_share_limit"]
+__all__ = ["NOBODY", "Move", "balance", "deal", "held_limit", "moved_share_limit"]
 
 I64 = npt.NDArray[np.int64]
+
+#: The holder of a record that no node holds.
+NOBODY = -1
 
 
 class Move(NamedTuple):

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.balance import deal
+from lmdbio.planning.balance import NOBODY, deal
 from lmdbio.planning.order import Epoch, Shard
-from lmdbio.planning.placement import NOBODY
 
 __all__ = ["Deals", "Dealt", "Holder", "deal_steps", "home_holder"]
 

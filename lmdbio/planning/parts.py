@@ -1,5 +1,6 @@
-"""parts: the samples of a data set in parts of given sizes, each sample in one of them. Pure.
+"""parts: so many things in parts, even ones or of given sizes, each thing in one of them. Pure.
 
+    total, parts     -> ranges   even parts, as ranks share a batch
     count, fractions -> sizes    as near to the fractions as whole numbers are
     sizes, seed      -> samples  an epoch's order, cut; each part in ascending order
 
@@ -16,12 +17,17 @@ import numpy.typing as npt
 
 from lmdbio.planning.order import Epoch
 
-__all__ = ["part_sizes", "split_samples"]
+__all__ = ["part_sizes", "split_samples", "split_share"]
 
 I64 = npt.NDArray[np.int64]
 
 #: The sum of fractions that people write, such as three times 0.333, is 1 to within this.
 SUM_TOLERANCE = 1e-2
+
+
+def split_share(total: int, parts: int, part: int) -> range:
+    """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
+    return range(part * total // parts, (part + 1) * total // parts)
 
 
 def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.planning import mixing
 from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.split import split_share
+from lmdbio.planning.parts import split_share
 
 __all__ = ["Round", "RoundSequence", "Rounds"]
 
@@ -143,35 +144,64 @@ class Round(NamedTuple):
 class RoundSequence:
     """The rounds of all epochs, one after the other.
 
+    Of a mixed order, a round has a window, and what is used of held records beside it:
+
+        place       0  1  2  3  4  5  6  7  8  9        (``mixing``)
+        record      s  h  s  s  h  s  s  h  s  s        h: is held    s: streams
+        round       |---- 0 ----|---- 1 ---------|      a window of the records that stream, and
+                                                        those that are used among them
+
+    All of a round's rows are in memory at the same time, and go to other roots in one piece.
+
     Attributes:
-        epochs: their shuffle has windows.
+        epochs: their shuffle has windows, and may hold some records, but not all of them.
         roots: number of roots that read.
     """
 
     epochs: Epochs
     roots: int
 
-    @property
+    @cached_property
+    def _streamed(self) -> Epochs:
+        """The epochs of the records that stream, as if there were no others."""
+        shuffle, count = self.epochs.shuffle, self.epochs.count - self.epochs.shuffle.held
+        return Epochs(count, self.epochs.seed, shuffle.streamed) if shuffle.held else self.epochs
+
+    @cached_property
     def per_epoch(self) -> int:
         """Rounds of an epoch."""
         return len(self.rounds(0))
 
+    def rounds(self, epoch: int) -> Rounds:
+        """Return those of an epoch, of the records that stream."""
+        return _rounds(self._streamed, self.roots, epoch)
+
+    def begin(self, epoch: int, number: int) -> int:
+        """Return the first place of a round in its epoch; of the one after the last, its end."""
+        held, first = self.epochs.shuffle.held, self.rounds(epoch).begin(number)
+        if not held or not first:
+            return first
+        if number == self.per_epoch:
+            return self.epochs.count
+        return int(mixing.second_places(np.array([first - 1]), held, self.epochs.count)[0]) + 1
+
+    def of(self, epoch: int, places: I64) -> I64:
+        """Return the round of each place of an epoch."""
+        held, count = self.epochs.shuffle.held, self.epochs.count
+        before = places - places * held // count  # of them stream
+        return self.rounds(epoch).of(np.minimum(before, count - held - 1))
+
     def from_place(self, place: int) -> Iterator[Round]:
         """Yield the round of a place, and all after it."""
-        count = self.epochs.count
-        epoch, within = divmod(place, count)
-        number = int(self.rounds(epoch).of([within])[0])
+        epoch, within = divmod(place, self.epochs.count)
+        number = int(self.of(epoch, np.array([within]))[0])
         while True:
-            rounds, first = self.rounds(epoch), epoch * count
-            while number < len(rounds):
-                begin, end = rounds.begin(number), rounds.begin(number + 1)
+            first = epoch * self.epochs.count
+            while number < self.per_epoch:
+                begin, end = self.begin(epoch, number), self.begin(epoch, number + 1)
                 yield Round(epoch, number, first + begin, first + end)
                 number += 1
             epoch, number = epoch + 1, 0
-
-    def rounds(self, epoch: int) -> Rounds:
-        """Return those of an epoch."""
-        return _rounds(self.epochs, self.roots, epoch)
 
 
 @lru_cache(maxsize=4)

@@ -28,7 +28,9 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,21 +38,98 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places, merged
-from lmdbio.planning.split import split_share
+from lmdbio.planning.parts import split_share
 
 if TYPE_CHECKING:
     from lmdbio.planning.dealt import Deals, Dealt, Holder
 
-__all__ = ["ASSIGNMENTS", "Run", "Schedule"]
-
-#: Those that need no holder.
-ASSIGNMENTS = ("strided", "blocked")
+__all__ = ["ASSIGNMENTS", "Assignment", "Places", "Run", "Schedule", "merged"]
 
 U64 = npt.NDArray[np.uint64]
 
 #: Places of shuffled records are int64, and go on from here.
 START_MAX = 2**62
+
+
+class Assignment(str, Enum):
+    """The rule by which ranks get the records of a batch; equal to its word."""
+
+    STRIDED = "strided"
+    BLOCKED = "blocked"
+    LOCAL = "local"
+
+    __str__ = str.__str__
+
+    @classmethod
+    def named(
+        cls, word: str, known: Iterable[str] = ("strided", "blocked", "local")
+    ) -> Assignment:
+        """Return the rule of a word.
+
+        Raises:
+            ValueError: it is none of those that are known.
+        """
+        if word not in known:
+            raise ValueError(f"assignment must be one of {', '.join(known)}, not {word!r}")
+        return cls(word)
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether each team has one contiguous chunk of a block."""
+        return self is Assignment.BLOCKED
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether teams take what they hold, as a holder says."""
+        return self is Assignment.LOCAL
+
+    @property
+    def follows_places(self) -> bool:
+        """Whether a rank's records are those at its places of each batch."""
+        return self is Assignment.STRIDED
+
+    @property
+    def undealt(self) -> Assignment:
+        """The rule while nobody holds anything."""
+        return Assignment.STRIDED if self.is_dealt else self
+
+
+#: Those that need no holder.
+ASSIGNMENTS = ("strided", "blocked")
+
+
+class Places(NamedTuple):
+    """Runs of places that begin anew ``repeats`` times, ``step`` places apart.
+
+    Attributes:
+        first: place from which the first time's runs count.
+        step: places, between two times.
+        repeats: times.
+        runs: places of one time.
+    """
+
+    first: int
+    step: int
+    repeats: int
+    runs: tuple[range, ...]
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Return all of them: int64, shape (n,), in their order."""
+        runs = [np.arange(run.start, run.stop) for run in self.runs]
+        once = np.concatenate([np.empty(0, np.int64), *runs])
+        times = self.first + np.arange(self.repeats)[:, np.newaxis] * self.step
+        return np.asarray((times + once).ravel(), np.int64)
+
+
+def merged(ranges: Iterable[range]) -> tuple[range, ...]:
+    """Return the ranges, in their order, as few as they can be."""
+    runs: list[range] = []
+    for one in ranges:
+        if runs and runs[-1].stop == one.start:
+            runs[-1] = range(runs[-1].start, one.stop)
+        elif one:
+            runs.append(one)
+    return tuple(runs)
 
 
 class Run(NamedTuple):
@@ -76,7 +155,7 @@ class Schedule:
         batch_size: records per iteration, over all ranks; may exceed ``count`` (they repeat).
         teams: the job's ranks, split into the teams of its roots; each ascending, ordered by
             the first.
-        assignment: "strided", "blocked" or, with ``holder``, "local".
+        assignment: "strided", "blocked" or, with ``holder``, "local", as a word or as its rule.
         block_iterations: k, iterations per block.
         start: the first record, counted modulo ``count``; with ``epochs`` the first place.
         iterations: number of iterations; None: endless, or as many as ``length`` takes.
@@ -91,7 +170,7 @@ class Schedule:
     count: int
     batch_size: int
     teams: tuple[tuple[int, ...], ...]
-    assignment: str = "strided"
+    assignment: Assignment = Assignment.STRIDED
     block_iterations: int = 1
     start: int = 0
     iterations: int | None = None
@@ -127,11 +206,11 @@ class Schedule:
         object.__setattr__(self, "_deals", self._make_deals())
 
     def _make_deals(self) -> Deals | None:
-        if self.assignment != "local" or self.holder is None:
+        if not self.assignment.is_dealt or self.holder is None:
             return None
         from lmdbio.planning.dealt import Deals  # others begin sooner without it
 
-        return Deals(replace(self, assignment="strided", holder=None), self.holder)
+        return Deals(replace(self, assignment=self.assignment.undealt, holder=None), self.holder)
 
     def _check_numbers(self) -> None:
         if self.count < 1:
@@ -148,11 +227,8 @@ class Schedule:
                 f"start must be a place from 0 to {START_MAX:,} for shuffled records, "
                 f"not {self.start}"
             )
-        known = ASSIGNMENTS if self.holder is None else (*ASSIGNMENTS, "local")
-        if self.assignment not in known:
-            raise ValueError(
-                f"assignment must be one of {', '.join(known)}, not {self.assignment!r}"
-            )
+        known = ASSIGNMENTS if self.holder is None else tuple(Assignment)
+        object.__setattr__(self, "assignment", Assignment.named(self.assignment, known))
 
     @property
     def ranks(self) -> int:
@@ -187,10 +263,10 @@ class Schedule:
                 one place.
         """
         block, into = self.block_of(iterations)
-        has_chunks = self.assignment == "blocked" and len(self.teams) > 1
+        has_chunks = self.assignment.has_chunks and len(self.teams) > 1
         if has_chunks and into and iterations != self.iterations:
             raise ValueError(
-                f"{self.assignment!r} goes on only where a block of {self.block_iterations} "
+                f"{str(self.assignment)!r} goes on only where a block of {self.block_iterations} "
                 f"iterations ends, which is after {self.block_length(block) - into} more"
             )
         return self.place_after(iterations)
@@ -283,8 +359,8 @@ class Schedule:
 
         Counted from the start of the sequence.
         """
-        assert self.assignment != "local"
-        if self.assignment == "blocked":
+        assert not self.assignment.is_dealt
+        if self.assignment.has_chunks:
             run = range(self._team_rows(block, team))
             return (Places(self.chunk(block, team), 0, 1, (run,)),)
         first, length = block * self.block_iterations, self.block_length(block)
@@ -321,20 +397,20 @@ class Schedule:
     def records(self, iteration: int, rank: int) -> U64:
         """Record indices of ``rank`` in ``iteration``: uint64, shape (share,)."""
         share, team = self.share(rank, iteration), self.team_of(rank)
-        if self.assignment == "strided":
+        if self.assignment.follows_places:
             first = iteration * self.batch_size
             return self.sequence(range(first + share.start, first + share.stop))
         block, rows = self.block_of(iteration)[0], self.rows(iteration, rank)
-        if self.assignment == "local":
+        if self.assignment.is_dealt:
             return self.dealt(block).records_of(team)[rows.start : rows.stop]
         chunk = self.chunk(block, team)
         return self.sequence(range(chunk + rows.start, chunk + rows.stop))
 
     def team_records(self, block: int, team: int) -> U64:
         """Record indices of a block's rows: uint64, shape (rows,)."""
-        if self.assignment == "local":
+        if self.assignment.is_dealt:
             return self.dealt(block).records_of(team)
-        if self.assignment == "blocked":
+        if self.assignment.has_chunks:
             chunk = self.chunk(block, team)
             return self.sequence(range(chunk, chunk + self._team_rows(block, team)))
         places = [some.numbers() for some in self.team_places(block, team)]
@@ -342,10 +418,10 @@ class Schedule:
 
     def course(self, block: int) -> tuple[Run, ...]:
         """All records of a block of one iteration, in the order of the sequence, by team."""
-        if self.block_iterations != 1 or self.assignment == "local" or self.epochs is not None:
+        if self.block_iterations != 1 or self.assignment.is_dealt or self.epochs is not None:
             raise ValueError("only blocks of one iteration that follow the sequence have a course")
         first = block * self.batch_size
-        if self.assignment == "blocked":
+        if self.assignment.has_chunks:
             teams = range(len(self.teams))
             chunks = [Run(self.chunk(block, i), self._team_rows(block, i), i) for i in teams]
             return tuple(run for run in chunks if run.length)
@@ -365,5 +441,5 @@ class Schedule:
 
         Not of ``local``, where each batch has others.
         """
-        assert self.assignment != "local"
+        assert not self.assignment.is_dealt
         return tuple(map(len, merged(self.share(rank) for rank in self.teams[team])))

@@ -7,7 +7,8 @@
     >>> for epoch in found.epochs:
     ...     print(epoch.seconds, epoch.records)
 
-Uses ``simulate``, ``reader``, ``reading``, ``locate``, ``machine``, ``planning`` and ``_core``.
+Uses ``simulate``, ``reader``, ``reading``, ``locate``, ``machine``, ``placement``, ``planning``
+and ``_core``.
 """
 
 from lmdbio.prediction.reader import Epoch, Prediction, predict

@@ -26,9 +26,9 @@ from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Calibration
 from lmdbio.machine.measured import file_system_rate, network_rate, request_seconds, tier_rate
 from lmdbio.machine.overrides import Overrides
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader.block_size import BLOCKS_AHEAD, MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -24,17 +24,19 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.cache import Region, StagingRing
+from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Source, StageCounter, Stats
-from lmdbio.planning.keepers import room_of
-from lmdbio.planning.kept_sources import KeptSources
+from lmdbio.placement.base import Placement
+from lmdbio.placement.keepers import RecordSources, room_of
+from lmdbio.placement.sources import RoundUses
 from lmdbio.planning.reads import PlanOptions, spread
-from lmdbio.planning.sources import RoundUses
+from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.fetching import Fetch
 from lmdbio.reader.flight import Awaited
-from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
+from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, Holdings, KeptHoldings
 from lmdbio.reader.roots import RootSource
 
-__all__ = ["Arena"]
+__all__ = ["Arena", "RecordStore", "record_rooms"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -46,6 +48,8 @@ ABSENT, COMING, PRESENT = range(3)
 FETCHES, BUFFER_PART, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX = 2, 20, 64 << 10, 8 << 20
 #: Records that are looked at at once.
 PART = 2**16
+#: Records whose extents are asked of the index at once.
+EXTENTS_CHUNK = 2**18
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +99,7 @@ class Arena(KeptHoldings[Span]):
     def __init__(
         self,
         source: RootSource,
-        sources: KeptSources,
+        sources: RecordSources,
         root: int,
         memory: _core.Memory,
         options: PlanOptions,
@@ -285,3 +289,62 @@ class Arena(KeptHoldings[Span]):
         self._counter.count(warm_bytes=fetch.totals.buffer_bytes)
         self._tell_reading()
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStore:
+    """The memory for the records that one root keeps.
+
+    Attributes:
+        rule: placement by which roots keep them.
+        root: index of the root in the schedule.
+        rooms: size of each root's memory, bytes.
+        memory: memory of this root.
+        is_warm: whether all is read before the first block.
+    """
+
+    rule: Placement
+    root: int
+    rooms: tuple[int, ...]
+    memory: _core.Memory
+    is_warm: bool = False
+
+    def warm(self, is_warm: bool) -> RecordStore:
+        """Return the same store, which says whether all of it is read beforehand."""
+        return replace(self, is_warm=is_warm)
+
+    def open(
+        self,
+        source: RootSource,
+        schedule: Schedule,
+        options: PlanOptions,
+        exchange: share.Exchange | None,
+        counter: StageCounter,
+    ) -> tuple[RecordSources, Holdings]:
+        """Return which root brings what by a schedule, and what this one holds.
+
+        Args:
+            source: the root's open data set and engines; borrowed.
+            schedule: schedule of the job.
+            options: options of the reads.
+            exchange: takes rows to other roots; None: nothing is sent.
+            counter: counts what is located, planned and submitted.
+        """
+        sizes = record_rooms(source, schedule.count)
+        keepers = self.rule.keepers(schedule, sizes, self.rooms, is_warm=self.is_warm)
+        sources = RecordSources(schedule, keepers)
+        arena = Arena(
+            source, sources, self.root, self.memory, options, exchange, counter, waits=self.is_warm
+        )
+        return sources, arena
+
+
+def record_rooms(source: RootSource, count: int) -> I64:
+    """Return the bytes that each record takes in memory."""
+    index = source.index
+    assert not isinstance(index, CursorWalk)  # refused with the arguments
+    rooms = np.empty(count, np.int64)
+    for first in range(0, count, EXTENTS_CHUNK):
+        last = min(count, first + EXTENTS_CHUNK)
+        rooms[first:last] = room_of(index.run(first, last)["length"])
+    return rooms

@@ -127,7 +127,7 @@ class Sizing:
         is_shared = self._takes_turns or self.messages > 0
         self._target = max(self._least_target, TURN_BLOCK_BYTES_TARGET * is_shared)
         self._ahead = BLOCKS_AHEAD * self._target
-        if self._takes_turns and self._schedule.assignment == "strided" and not self.is_joint:
+        if self._takes_turns and self._schedule.assignment.follows_places and not self.is_joint:
             self._target = TURN_BYTES_TARGET
 
     def measure(self, source: RootSource, free: int | None) -> None:
@@ -260,7 +260,7 @@ class Sizing:
             return self._rounded(self._copied_bytes(k, rows))
         if schedule.epochs is not None:
             return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
-        if schedule.assignment == "blocked":
+        if schedule.assignment.has_chunks:
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
@@ -272,7 +272,7 @@ class Sizing:
         these, rows need most where all shares are as large.
         """
         schedule = self._schedule
-        span = rows if schedule.assignment == "blocked" else k * schedule.batch_size
+        span = rows if schedule.assignment.has_chunks else k * schedule.batch_size
         most = (schedule.epochs or Epochs(schedule.count)).uses_max(span)
         uses = max(1, min(most, rows))
         assert self._lengths is not None
@@ -347,7 +347,7 @@ class Sizing:
         """
         schedule = self._schedule
         is_alone = len(schedule.teams) == 1
-        if schedule.epochs is None or not (is_alone or schedule.assignment == "blocked"):
+        if schedule.epochs is None or not (is_alone or schedule.assignment.has_chunks):
             return 0
         shuffle = schedule.epochs.shuffle
         mixed = shuffle.window_records(schedule.count)

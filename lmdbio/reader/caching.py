@@ -1,37 +1,36 @@
-"""Caching: whether roots keep parts of the file, in memory or on a disk, and which.
+"""Caching: whether roots keep parts of the file, in memory or on a disk, or records, and which.
 
 Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages on the disk
+                                        -> memory for records, which are kept one by one
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
-from lmdbio.locate.open_files import SharedExtents
-from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, order_hint
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.base import HOME, NONE, Placement
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.planning.homes import Homes, Room
-    from lmdbio.reader.record_store import RecordStore
+    from lmdbio.cache import CacheFile
+    from lmdbio.locate.open_database import OpenDatabase
+    from lmdbio.placement.homes import Room
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.shard_store import ShardStore
 
-__all__ = ["Caching", "Measured", "Wish", "agree_cache", "refuse_memory"]
-
-#: Records whose extents are looked up at once.
-PART = 2**18
+__all__ = ["Caching", "Disk", "Measured", "Wish", "agree_cache"]
 
 
 class Wish(NamedTuple):
@@ -47,12 +46,14 @@ class Wish(NamedTuple):
     @property
     def is_warm(self) -> bool:
         """Whether they are to do so before the first batch."""
-        return isinstance(self.cache, Cache) and self.cache.warm == "preload"
+        return isinstance(self.cache, Cache) and self.cache.warming.is_before
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether records that have no home are to stream through windows."""
-        return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
+    def rule(self) -> Placement:
+        """The placement by which roots keep what they keep."""
+        if isinstance(self.cache, Cache):
+            return self.cache.rule
+        return NONE if self.cache is None else HOME
 
 
 class Measured(NamedTuple):
@@ -65,6 +66,53 @@ class Measured(NamedTuple):
 
     request_bytes: int
     window_bytes: int
+
+
+class Disk(NamedTuple):
+    """The disk on which a root, or a process of a ``Loader``, is to keep a part.
+
+    Attributes:
+        folder: folder on the disk.
+        asker: name of the option or variable that asked for the folder.
+        asked: bytes of the data set that are to be kept; None: as there is room.
+    """
+
+    folder: Path
+    asker: str
+    asked: int | None
+
+    @classmethod
+    def of(cls, cache: Cache | str | None) -> Disk | None:
+        """Return the disk that a cache names, or for "auto" the environment; None: none."""
+        if not isinstance(cache, Cache):
+            named = os.environ.get(FOLDER_VARIABLE)
+            return cls(Path(named), FOLDER_VARIABLE, None) if named else None
+        asked = None if cache.disk_bytes is None else int(cache.disk_bytes)
+        return cls(Path(cache.disk), "cache", asked) if cache.disk else None
+
+    def take(self, data: OpenDatabase, number: int, count: int, here: int) -> CacheFile | None:
+        """Take a cache file for a part of a data set; None: the disk has no room for one.
+
+        Args:
+            data: data set that is open.
+            number: number of this root or process in its job.
+            count: number of those that may take one.
+            here: number of these on this machine.
+
+        Raises:
+            OSError: the folder is not there, or cannot be written to.
+            Error: the data file was written to.
+        """
+        from lmdbio.cache import claim, state_of  # others begin sooner without it
+
+        state, alone = state_of(data), here == 1
+        return claim(self.folder, state, number, count, self.asker, is_alone=alone)
+
+    def room(self, file: CacheFile, here: int) -> int:
+        """Return how many bytes of the data set a file keeps at most."""
+        from lmdbio.cache import room_on_disk
+
+        return room_on_disk(file, self.asked, here)
 
 
 class Caching(NamedTuple):
@@ -136,8 +184,12 @@ class _Taken(NamedTuple):
         return self.held >= self.whole, self.held_records, self.homed
 
     @classmethod
-    def of(cls, store: ShardStore) -> _Taken:
-        """Return what a root tells of its part."""
+    def of(cls, store: ShardStore | RecordStore) -> _Taken:
+        """Return what a root tells of its part; of records that it keeps one by one, nothing."""
+        from lmdbio.reader.shard_store import ShardStore  # others begin sooner without it
+
+        if not isinstance(store, ShardStore):
+            return cls(0, 1, 0, 0, 0, 0, False, False)
         homes, table = store.sources.homes, store.shard.table
         whole, (memory, disk) = homes.grains.used_bytes, store.shard.tier_bytes
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
@@ -165,6 +217,7 @@ def agree_cache(
     Raises:
         MemoryError: a root has not the memory that was asked for.
         OSError: a root's folder for cache files cannot be used.
+        ValueError: it would take too long to say what roots keep.
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
@@ -175,17 +228,19 @@ def agree_cache(
 
     def offer() -> _Offer | None:
         nonlocal library
+        wish.rule.refuse_size(schedule.count, roots, schedule.end)
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
         size, beside = measure(source)
-        left = _take_file(wish.cache, source, team, roots, roots_here)
-        return _Offer(_room(wish.cache, source, roots, roots_here, beside), size, silence, left)
+        memory = _memory_room(wish, schedule, source, roots_here, beside)
+        room, left = _take_disk(wish, source, team, roots, roots_here, memory)
+        return _Offer(room, size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[ShardStore] = []  # on this rank: one, or none
+    kept: list[ShardStore | RecordStore] = []  # on this rank: one, or none
 
     def take() -> _Taken | None:
         if source is None:
@@ -195,7 +250,8 @@ def agree_cache(
 
     taken = [one for one in job.together(take) if one is not None]
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
-    reason = _reason(taken, silence, _hint(wish, schedule, taken[0], offers))
+    text = _told(taken) if wish.rule.keep is None else _told_records(wish, roots)
+    reason = _reason(text, silence, _hint(wish, schedule, taken[0], offers))
     library = None if silence else library
     buffer_bytes = LIMITS.buffer_bytes if any(one.is_split for one in taken) else 0
     are_sent = not silence and roots > 1
@@ -204,23 +260,30 @@ def agree_cache(
 
 def _store(
     wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
-) -> ShardStore:
-    """Take what this root needs for its home.
+) -> ShardStore | RecordStore:
+    """Take what this root needs for what it keeps; memory is had page by page, when it is used.
 
     Raises:
         MemoryError, OSError: it cannot be had.
     """
-    from lmdbio.planning.homes import HomeSources
+    from lmdbio.placement.sources import HomeSources
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.shard_store import ShardStore
 
-    sources = HomeSources(schedule, _homes(source, schedule.count, offers))
-    room, file = offers[team].room, source.cache_file
-    return ShardStore.of(sources, team, room, file, waits=wish.is_warm)
+    room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
+    assert not isinstance(index, CursorWalk)  # refused with the arguments
+    if wish.rule.keep is not None:
+        memory = _core.MappedMemory(max(1, _need(wish, schedule, source)))
+        return RecordStore(wish.rule, team, tuple(one.memory for one in rooms), memory)
+    request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
+    homes = wish.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
+    sources = HomeSources(schedule, homes)
+    return ShardStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
 
 
-def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
+def _reason(text: str, silence: str, hint: str) -> Reason:
     """Return what is kept, and tell it where that is less than it could be."""
-    text = _told(taken, silence)
+    text = f"{text}, but send each other nothing: {silence}" if silence else text
     reason = Reason("keyword", f"{text}; {hint}" if hint else text)
     if silence or hint:
         tell(f"cache: {reason.text}")
@@ -230,7 +293,7 @@ def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
 def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -> str:
     """Return what another order would gain where nodes have no room for all records."""
     epochs = schedule.epochs
-    if wish.is_mixed or epochs is None or epochs.shuffle != GLOBAL:
+    if not wish.rule.is_static or epochs is None or epochs.shuffle != GLOBAL:
         return ""
     return order_hint(
         left_records=schedule.count - taken.homed,
@@ -240,7 +303,14 @@ def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -
     )
 
 
-def _told(taken: list[_Taken], silence: str) -> str:
+def _told_records(wish: Wish, roots: int) -> str:
+    assert isinstance(wish.cache, Cache)
+    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
+    room = int(wish.cache.memory) >> 20
+    return f"{who} {wish.rule.text}: {room} MiB each at most, in memory"
+
+
+def _told(taken: list[_Taken]) -> str:
     who = "1 root keeps" if len(taken) == 1 else f"{len(taken)} roots keep"
     where = []
     memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
@@ -253,101 +323,57 @@ def _told(taken: list[_Taken], silence: str) -> str:
     left = " (an earlier job has left them there)" if is_left else ""
     first = taken[0]
     places = ", ".join(where) or "for there is no room"
-    text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
-    return text + f", but send each other nothing: {silence}" if silence else text
+    return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
 
 
-def _folder(cache: Cache | str | None) -> Path | None:
-    """Return the folder of a disk that roots are to use; None: none."""
-    named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else None
-
-
-def _take_file(
-    cache: Cache | str | None, source: RootSource, team: int, roots: int, roots_here: int
-) -> int | None:
-    """Take a cache file in the folder of this root's disk, if it is to use one.
+def _take_disk(
+    wish: Wish, source: RootSource, team: int, roots: int, roots_here: int, memory: int
+) -> tuple[Room, int | None]:
+    """Take a cache file on this root's disk, if it is to use one.
 
     Returns:
-        Where the part ends that an earlier job has left in it, bytes; None: there is none.
-
-    Raises:
-        OSError: the folder is not there, or cannot be written to.
+        The room of the root, with that of its memory; and where the part ends that an earlier job
+        has left in the file, bytes, None: there is none.
     """
-    folder = _folder(cache)
-    if folder is None:
-        return None
-    from lmdbio.cache import claim, state_of
+    from lmdbio.placement.homes import Room  # others begin sooner without it
 
-    index = source.index
-    state = state_of(index)
-    asker, alone = "cache" if isinstance(cache, Cache) else FOLDER_VARIABLE, roots_here == 1
-    file = source.cache_file = claim(folder, state, team, roots, asker, is_alone=alone)
-    return None if file is None else file.left
+    disk = Disk.of(wish.cache)
+    if disk is None:
+        return Room(memory), None
+    file = source.cache_file = disk.take(source.index, team, roots, roots_here)
+    if file is None:
+        return Room(memory), None
+    return Room(memory, disk.room(file, roots_here)), file.left
 
 
-def refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: int) -> None:
-    """Refuse a cache that a root has not the memory for, beside its window.
+def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
+    """Return the bytes of memory that a root takes at most, of those that were asked for."""
+    assert isinstance(wish.cache, Cache)
+    if wish.rule.keep is None:
+        whole = source.engine.size() // len(schedule.teams)
+    else:
+        from lmdbio.reader.arena import record_rooms  # others begin sooner without it
+
+        whole = int(record_rooms(source, schedule.count).sum())
+    return min(int(wish.cache.memory), whole)
+
+
+def _memory_room(
+    wish: Wish, schedule: Schedule, source: RootSource, roots_here: int, window_bytes: int
+) -> int:
+    """Return how many bytes of memory a root keeps at most, beside its window.
 
     Raises:
-        MemoryError: this machine has less, for each of so many roots.
+        MemoryError: it has not the memory that was asked for.
     """
     available = available_bytes() // roots_here
+    if not isinstance(wish.cache, Cache):
+        return auto_memory(available, window_bytes)
+    need = _need(wish, schedule, source)
     if need + window_bytes > available:
         raise MemoryError(
             f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "
             f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
             f"{roots_here} roots of this machine can get"
         )
-
-
-def _room(
-    cache: Cache | str | None, source: RootSource, roots: int, roots_here: int, window_bytes: int
-) -> Room:
-    """Return how many bytes a root keeps at most, beside its window.
-
-    Raises:
-        MemoryError: it has not the memory that was asked for.
-    """
-    from lmdbio.planning.homes import Room
-
-    disk = _disk_room(cache, source, roots_here)
-    if not isinstance(cache, Cache):
-        return Room(auto_memory(available_bytes() // roots_here, window_bytes), disk)
-    memory = int(cache.memory)
-    need = min(memory, source.engine.size() // roots)
-    refuse_memory(source, need, window_bytes, roots_here)
-    return Room(memory, disk)
-
-
-def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -> int:
-    """Return how many bytes of the data file a root keeps on its disk at most."""
-    if source.cache_file is None:
-        return 0
-    from lmdbio.cache import room_on_disk
-
-    asked = cache.disk_bytes if isinstance(cache, Cache) else None
-    return room_on_disk(source.cache_file, None if asked is None else int(asked), roots_here)
-
-
-def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
-    """Return the homes of all records; the same on all roots."""
-    from lmdbio.planning.homes import Grains, Homes, grain_bytes, order_by_left
-
-    index = source.index
-    assert not isinstance(index, CursorWalk)  # refused with the arguments
-    request_bytes_max = min(one.request_bytes_max for one in offers)
-    end = max(int((part["offset"] + part["length"]).max()) for part in _parts(index, count))
-    least = min(sum(one.room) for one in offers)
-    grain = grain_bytes(request_bytes_max, least, end // len(offers))
-    grains = Grains.of(_parts(index, count), end, grain)
-    rooms = [one.room.total(grains) for one in offers]
-    part_bytes = min(end, sum(rooms)) // len(offers)
-    order = order_by_left([one.left for one in offers], part_bytes)
-    return Homes.of(grains, rooms, count, index.run, order)
-
-
-def _parts(index: RecordIndex | SharedExtents, count: int) -> Iterator[_core.Extents]:
-    """Yield the extents of all records, some at a time."""
-    for first in range(0, count, PART):
-        yield index.run(first, min(count, first + PART))
+    return int(wish.cache.memory)

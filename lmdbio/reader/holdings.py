@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import Source, Stats
-from lmdbio.planning.sources import BlockSources, RoundUses
+from lmdbio.placement.sources import BlockSources, RoundUses
 from lmdbio.reader.flight import Awaited
 
 __all__ = ["BLOCKS_AT_ONCE", "Holding", "Holdings", "KeptHoldings"]

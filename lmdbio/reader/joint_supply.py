@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -28,14 +28,13 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.placement.sources import HybridSources, KeptSources, WindowSources, row_epochs
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import Sources, row_epochs
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
-from lmdbio.reader.hold_up import HoldUp
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
@@ -44,10 +43,7 @@ from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.planning.homes import HomeSources
-    from lmdbio.planning.kept_sources import KeptSources
-    from lmdbio.planning.mixed_sources import MixedSources
-    from lmdbio.reader.record_store import RecordStore
+    from lmdbio.reader.arena import RecordStore
     from lmdbio.reader.shard_store import ShardStore
 
 __all__ = ["JointSupply", "supply_jointly"]
@@ -57,10 +53,55 @@ __all__ = ["JointSupply", "supply_jointly"]
 PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 #: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
+#: Once rows were taken back, the same roots are waited for this part of the time, until none had
+#: to be taken back for so long, seconds.
+IMPATIENT_PART, IMPATIENT_SECONDS = 20, 5.0
 
 #: Says who brings what.
-AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources"
+AnySources: TypeAlias = "WindowSources | KeptSources | HybridSources"
 I64 = npt.NDArray[np.int64]
+
+
+class HoldUp:
+    """Takes rows back from a root's holdings, where others keep it waiting.
+
+    Its memory is full of rows that roots far behind have not asked for. Not for ever: it takes
+    them back, and those roots read them from the file when they come.
+
+    A block may have rows of many windows, and this root's own may all be in the last: while one
+    window after the other is used up, nobody is behind.
+
+    Args:
+        holdings: holdings whose memory is full.
+        path: path of the file, for the logger.
+    """
+
+    def __init__(self, holdings: Holdings, path: str) -> None:
+        self._holdings, self._path = holdings, path
+        # How far this root had come when it could not go on, and since when.
+        self._since: tuple[object, float] | None = None
+        self._taken_s = -IMPATIENT_SECONDS
+
+    def note(self, patience_s: float, *, may_hurry: bool) -> None:
+        """Note that the root cannot go on; take rows back if that is so for too long.
+
+        Args:
+            patience_s: time after which rows are taken back, seconds.
+            may_hurry: whether, soon after rows were taken back, a part of it suffices.
+        """
+        progress, now_s = self._holdings.progress, monotonic()
+        if self._since is None or self._since[0] != progress:
+            self._since = progress, now_s
+        if may_hurry and now_s < self._taken_s + IMPATIENT_SECONDS:
+            patience_s /= IMPATIENT_PART
+        if now_s - self._since[1] > patience_s:
+            tell(f"{self._path}: rows for roots that are far behind are taken back")
+            self._holdings.take_back()
+            self._taken_s = now_s
+
+    def end(self) -> None:
+        """Note that the root has gone on."""
+        self._since = None
 
 
 class JointSupply:
@@ -376,10 +417,9 @@ def _open_home(
     home = replace(store.sources, schedule=schedule)
     store = replace(store, sources=home)
     if buffers.count:
-        from lmdbio.planning.mixed_sources import MixedSources
         from lmdbio.reader.mixed import MixedWindows
 
-        mixed, size = MixedSources(home), options.request_bytes_max
+        mixed, size = HybridSources(home), options.request_bytes_max
         return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
     from lmdbio.reader.shard_holdings import ShardHoldings
 
@@ -410,7 +450,7 @@ def supply_jointly(
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
     if isinstance(held, Epochs):
-        sources = Sources(schedule, held)
+        sources = WindowSources(schedule, held)
         holdings = Windows(
             source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
         )

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.mixed_sources import MixedSources
-from lmdbio.planning.sources import RoundUses
+from lmdbio.placement.sources import HybridSources, RoundUses
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.roots import RootSource
@@ -59,7 +58,7 @@ class MixedWindows(Windows):
         self,
         source: RootSource,
         store: ShardStore,
-        sources: MixedSources,
+        sources: HybridSources,
         request_bytes_max: int,
         buffers: WindowBuffers,
         exchange: share.Exchange | None,

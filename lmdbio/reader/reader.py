@@ -19,7 +19,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from threading import RLock
 from time import monotonic_ns
 from types import TracebackType
@@ -31,7 +30,7 @@ from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
@@ -164,14 +163,39 @@ class Reader:
         gap_bytes_max: int | None = None,
         request_bytes_max: int | None = None,
     ) -> None:
-        # Before anything else is local: each argument has one name on its way to its check.
-        arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
+        options = ReaderOptions(
+            path=path,
+            batch_size=batch_size,
+            mode=mode,
+            assignment=assignment,
+            start=start,
+            iterations=iterations,
+            shuffle=shuffle,
+            seed=seed,
+            epochs=epochs,
+            cache=cache,
+            slots=slots,
+            db=db,
+            provenance=provenance,
+            check=check,
+            order=order,
+            layout=layout,
+            skip=skip,
+            ranks_per_node=ranks_per_node,
+            memory_bytes_max=memory_bytes_max,
+            depth=depth,
+            gap_bytes_max=gap_bytes_max,
+            request_bytes_max=request_bytes_max,
+        )
+        self._open(comm, options)
+
+    def _open(self, comm: Any, options: ReaderOptions) -> None:
+        """Make all that this rank reads with; or as the class raises."""
         begun, self._pid = monotonic_ns(), os.getpid()
         self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
-        check_options = partial(ReaderOptions.checked, **arguments)
-        setup = set_up(comm, check_options, self._counter)
+        setup = set_up(comm, options.checked, self._counter)
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
@@ -208,9 +232,9 @@ class Reader:
             begun = monotonic_ns()
             while not _has_come(self._window, self._thread, block):
                 self._check_usable()  # a signal handler may have closed it
-                self._check()
-                self._check_thread(block)
-            self._check()
+                _check(self._window, self._thread)
+                _check_thread(self._window, self._thread, block, self._options.name)
+            _check(self._window, self._thread)
             self._counter.span("wait for a block", begun)
             batch = self._lent.take(iteration, block, step)
             self._next = iteration + 1
@@ -223,31 +247,6 @@ class Reader:
             raise Error("a Reader cannot be used in a forked child; make one there")
         if self._closed:
             raise Error("this Reader is closed")
-
-    def _check(self) -> None:
-        """Raise what ended the reading, here or on another rank of the node."""
-        ended: Error | None = None
-        try:
-            self._window.check()
-        except Error as error:
-            ended = error
-        # After that, for the thread notes its own error first and then tells all ranks of it.
-        if self._thread is not None and self._thread.error is not None:
-            raise self._thread.error
-        if ended is not None:
-            raise ended
-
-    def _check_thread(self, block: int) -> None:
-        """Raise Error when no thread reads a block that this rank waits for.
-
-        The main thread has ended, and the thread that reads with it; another one waits here.
-        """
-        thread = self._thread
-        if thread is None or thread.is_filling:
-            return
-        if not self._window.control.wait_published(self._window.root, block):
-            self._check()
-            raise Error(f"{self._options.name}: is read no more, for the main thread has ended")
 
     def _end(self) -> None:
         """Ask for nothing more, after the last iteration: no block comes over live views."""
@@ -369,6 +368,34 @@ def _has_come(window: share.NodeWindow, thread: RootThread | None, block: int) -
     if thread is not None and thread.turns is not None:
         return carry(thread, block)
     return window.control.wait_published(window.root, block)
+
+
+def _check(window: share.NodeWindow, thread: RootThread | None) -> None:
+    """Raise what ended the reading, here or on another rank of the node."""
+    ended: Error | None = None
+    try:
+        window.check()
+    except Error as error:
+        ended = error
+    # After that, for the thread notes its own error first and then tells all ranks of it.
+    if thread is not None and thread.error is not None:
+        raise thread.error
+    if ended is not None:
+        raise ended
+
+
+def _check_thread(
+    window: share.NodeWindow, thread: RootThread | None, block: int, name: str
+) -> None:
+    """Raise Error when no thread reads a block that this rank waits for.
+
+    The main thread has ended, and the thread that reads with it; another one waits here.
+    """
+    if thread is None or thread.is_filling:
+        return
+    if not window.control.wait_published(window.root, block):
+        _check(window, thread)
+        raise Error(f"{name}: is read no more, for the main thread has ended")
 
 
 def _is_unused(thread: RootThread | None) -> Callable[[], bool]:

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.planning.schedule import Schedule
+from lmdbio.placement.base import Placement
+from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.reader.block_size import Sizing, copied_window_bytes
 from lmdbio.reader.caching import Caching, Measured, Wish, agree_cache
-from lmdbio.reader.local import assign
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import WARNING, tell
@@ -101,7 +100,7 @@ def agree_row_sources(
     sizing: Sizing,
     schedule: Schedule,
     source: RootSource | None,
-    assignment: str,
+    assignment: Assignment,
     *,
     roots_here: int,
 ) -> RowSources:
@@ -117,14 +116,9 @@ def agree_row_sources(
         window_bytes = copied_window_bytes(sizing, source.mode.block_iterations)
         return Measured(sizing.request_bytes_max, window_bytes)
 
-    if isinstance(wish.cache, Cache) and wish.cache.placement in RECORD_PLACEMENTS:
-        from lmdbio.reader.record_cache import agree_records  # others begin sooner without it
-
-        caching = agree_records(job, wish.cache, schedule, source, measure, roots_here=roots_here)
-    else:
-        caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
-    if wish.is_mixed:
-        schedule, caching, sliced = _mix(schedule, caching, sliced)
+    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if wish.rule.streams:
+        schedule, caching, sliced = _mix(wish.rule, schedule, caching, sliced)
         if sliced.epochs is None:
             sizing.drop_windows()
     library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
@@ -133,15 +127,45 @@ def agree_row_sources(
         is_whole |= windows.are_read
         sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
-    schedule, reason = assign(job, assignment, schedule, caching)
-    caching = caching._replace(reason=reason)
+    if assignment.is_dealt:
+        schedule, reason = _deal(job, schedule, caching)
+        caching = caching._replace(reason=reason)
     return RowSources(schedule, windows, caching, are_sent, caching.mpi or library)
 
 
-def _mix(schedule: Schedule, caching: Caching, sliced: Sliced) -> tuple[Schedule, Caching, Sliced]:
+def _deal(job: share.Job, schedule: Schedule, caching: Caching) -> tuple[Schedule, Reason]:
+    """Return a schedule by which ranks take what their root keeps. Collective over the job.
+
+    The same on all ranks. The first root sends the homes to ranks that are no roots. "local" is
+    "strided" where roots keep nothing, or one alone keeps parts: they have the same records then.
+
+    Args:
+        schedule: strided schedule.
+        caching: parts of the file that roots keep.
+
+    Returns:
+        The schedule; and why roots keep what they keep, and what that is for "local".
+    """
+    if not caching.are_kept or len(schedule.teams) == 1:
+        text = f'{caching.reason.text}; assignment "local" is "strided" here'
+        return schedule, Reason(caching.reason.origin, text)
+    from lmdbio.planning.dealt import home_holder  # others begin sooner without these
+    from lmdbio.reader.shard_store import ShardStore
+
+    roots, kept = {team[0] for team in schedule.teams}, caching.kept
+    own = kept.sources.homes.records if isinstance(kept, ShardStore) else None
+    sent = job.share_array(own, [rank not in roots for rank in range(job.size)])
+    holder = home_holder(sent if own is None else own)
+    return replace(schedule, assignment=Assignment.LOCAL, holder=holder), caching.reason
+
+
+def _mix(
+    rule: Placement, schedule: Schedule, caching: Caching, sliced: Sliced
+) -> tuple[Schedule, Caching, Sliced]:
     """Return the order in which kept records come among those of windows; the same on all ranks.
 
     Args:
+        rule: placement by which roots keep records.
         schedule: schedule in an order of windows, or in one that is mixed already.
         caching: the records that have a home.
         sliced: the order of windows.
@@ -152,7 +176,7 @@ def _mix(schedule: Schedule, caching: Caching, sliced: Sliced) -> tuple[Schedule
     epochs, held = schedule.epochs, caching.held
     assert epochs is not None  # another order was refused
     given = epochs.shuffle.held
-    shuffle = replace(epochs.shuffle, held=given or held)
+    shuffle = rule.order(epochs.shuffle, held)
     schedule = replace(schedule, epochs=replace(epochs, shuffle=shuffle))
     text = f"{caching.reason.text}; of {epochs.count:,} records the first {held:,} come anywhere"
     if not given and 2 * held < caching.homed:

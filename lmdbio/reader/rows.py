@@ -22,8 +22,8 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Source, StageCounter
+from lmdbio.placement.sources import BlockSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
-from lmdbio.planning.sources import BlockSources
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 

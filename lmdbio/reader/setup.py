@@ -11,9 +11,8 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file, and 1
-                             where they are to keep records; a Split behind them where ranks
-                             are to take what their root keeps
+    agree_cache              the job: 2 MEETINGs, where roots are to keep something; a Split behind
+                             them where ranks are to take what their root keeps
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
@@ -43,14 +42,13 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing, spare_bytes
 from lmdbio.reader.caching import Wish
 from lmdbio.reader.carrying import launch, wait_warm
-from lmdbio.reader.options import LOCAL, ReaderOptions
-from lmdbio.reader.phases import Sliced, choose_phases
+from lmdbio.reader.options import ReaderOptions
+from lmdbio.reader.phases import Sliced, choose_phases, count_tokens
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.row_sources import RowSources, agree_row_sources, measure_extents
 from lmdbio.reader.supply import FileSupply, Supply
-from lmdbio.reader.tokens import count_tokens
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
 
@@ -129,7 +127,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
         # Over the job, 1 or 2 MEETINGs where roots keep something, and 1 where they read windows.
-        asked = options.assignment
+        asked = options.sharing
         rows = agree_row_sources(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
         if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
@@ -214,7 +212,7 @@ def _agree_options(
     job.compare([{"ranks_per_node": one["ranks_per_node"]} for one in compared])
     job.settle_nodes(options.ranks_per_node)
     job.compare(compared, per_node=ReaderOptions.PER_NODE)
-    return options, [other.memory_bytes_max for other in every]
+    return options, [other.budget for other in every]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +296,7 @@ def _plan(
         count=facts.count,
         batch_size=options.batch_size,
         teams=teams.all,
-        assignment="strided" if options.assignment == LOCAL else options.assignment,
+        assignment=options.sharing.undealt,
         start=start,
         iterations=options.iterations if length is None else None,
         epochs=epochs,
@@ -310,7 +308,7 @@ def _plan(
     if wish.cache is not None:
         why = Reason("facts", "roots keep what they read")
         sliced = Sliced(None, why)
-        if wish.is_mixed and schedule.epochs is not None:
+        if wish.rule.streams and schedule.epochs is not None:
             windows = replace(schedule.epochs, shuffle=schedule.epochs.shuffle.streamed)
             plain = replace(schedule, epochs=windows)
             sliced = choose_phases(mode, plain, facts.used_bytes, suggested=False)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lmdbio.cache import LIMITS, CacheFile, CacheShard, on_disk
-from lmdbio.planning.homes import HomeSources, Room
+from lmdbio.placement.homes import Room
+from lmdbio.placement.sources import HomeSources
 
 __all__ = ["ShardStore"]
 

@@ -28,9 +28,9 @@ from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.placement.sources import row_epochs
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import row_epochs
 from lmdbio.planning.speculation import Guess
 from lmdbio.reader.flight import Awaited, Flight
 from lmdbio.reader.root_mail import RootMail

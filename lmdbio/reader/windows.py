@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import StageCounter
-from lmdbio.planning.mixed_sources import MixedSources
+from lmdbio.placement.sources import HybridSources, RoundUses, WindowSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import RoundUses, Sources
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import Holding, Holdings
@@ -74,7 +73,7 @@ class Windows(Holdings):
         self,
         source: RootSource,
         schedule: Schedule,
-        sources: Sources | MixedSources,
+        sources: WindowSources | HybridSources,
         team: int,
         request_bytes_max: int,
         buffers: WindowBuffers,

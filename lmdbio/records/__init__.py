@@ -10,6 +10,6 @@
     card     the card of Records, as notebooks show it
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
-``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``placement``, ``planning``,
+``provenance``, ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
 """

@@ -10,12 +10,12 @@ from lmdbio import _core
 from lmdbio.cache import LIMITS, CacheFile, CacheLimits, CacheShard, on_disk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
-from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.placement.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.records import Records
 from lmdbio.system.log import WARNING, tell
 
-__all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "keep", "put"]
+__all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "keep"]
 
 #: Records whose extents are looked up at once.
 PART = 2**18
@@ -81,22 +81,18 @@ def keep(
         OSError: the file on the disk cannot be written.
     """
     records._routes.file_cache.close()
-    limit = int(homes.limits.max(initial=0))
+    limit, shard = int(homes.limits.max(initial=0)), None
     if file is not None:
         try:
             back = on_disk(file, limits=limits)
             shard = CacheShard(homes, part, Room(room, disk_room), limit, back, limits)
-            return put(records, shard)
         except BaseException as error:
             file.close()
             if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
-    return put(records, CacheShard(homes, part, Room(room), limit, limits=limits))
-
-
-def put(records: Records, shard: CacheShard) -> CacheShard:
-    """Have the batches of open records come out of a shard of the file, which is filled."""
+    if shard is None:
+        shard = CacheShard(homes, part, Room(room), limit, limits=limits)
     blocks = records._routes.blocks
     records._routes.shard = shard.open(blocks, blocks.options.request_bytes_max, blocks.counter)
     return shard

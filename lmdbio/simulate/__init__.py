@@ -1,7 +1,7 @@
 """simulate: how long a job would take, and where its records would come from, by models. Pure.
 
-Knows no file, clock, MPI or chance: the same values in, the same figures out. Uses ``planning``
-and the pure calls of ``_core``.
+Knows no file, clock, MPI or chance: the same values in, the same figures out. Uses ``placement``,
+``planning`` and the pure calls of ``_core``.
 
 Each of the models alone gives some figures:
 
@@ -35,10 +35,10 @@ Each of the models alone gives some figures:
 from __future__ import annotations
 
 from lmdbio._core import SOURCES
+from lmdbio.placement.forecast import ROW_SOURCES
+from lmdbio.placement.policy import POLICIES, Policy
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.policy import POLICIES, Policy
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
 from lmdbio.simulate.modes import ModeOutcome, run_modes
 from lmdbio.simulate.reader_job import run_reader, run_readers

@@ -24,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import placement
+from lmdbio.placement.papers import ROUNDING, Holdings, NodeUses
+from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Environment
-from lmdbio.planning.placement import Holdings
-from lmdbio.planning.policy import Policy
 from lmdbio.simulate.scenario import Scenario
 
 __all__ = ["Outcome", "run"]
@@ -128,15 +127,11 @@ def _capacities(environment: Environment, policy: Policy) -> list[float]:
 
 def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
     """Return which node holds which records, in which tier."""
-    nodes, sizes = scenario.environment.nodes, scenario.sizes
-    if policy.placement == "home":
-        return placement.home(sizes, nodes, capacities)
-    if policy.placement == "first":
-        uses = scenario.access.shape[1] // scenario.training.epochs
-        return placement.first(scenario.access[:, :uses], sizes, capacities)
-    if policy.placement == "frequency":
-        return placement.frequency(scenario.access, sizes, capacities)
-    return [[] for _ in range(nodes)]
+    by_node = policy.rule.by_node
+    if by_node is None:
+        return [[] for _ in range(scenario.environment.nodes)]
+    uses = NodeUses(scenario.access, scenario.training.epochs, scenario.sizes)
+    return by_node(uses, capacities)
 
 
 def _init_seconds(scenario: Scenario, policy: Policy, held: Holdings) -> float:
@@ -185,7 +180,7 @@ def _numbers(scenario: Scenario, init: float) -> dict[str, float]:
         "start": init,
         "compute": environment.compute,
         "prepare": environment.staging_rate,
-        "capacity": environment.staging.capacity * (1 + placement.ROUNDING),
+        "capacity": environment.staging.capacity * (1 + ROUNDING),
         "threads": environment.staging.threads,
     }
 

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.forecast import Forecast, Job, Outlook
-from lmdbio.planning.supply import FILE, ROW_SOURCES, Rows
+from lmdbio.placement.forecast import FILE, ROW_SOURCES, Forecast, Job, Outlook, Rows
 
 __all__ = ["Loads"]
 
@@ -92,7 +91,7 @@ class Loads:
             size = self._lengths[rows.records].astype(np.float64)
             has_holder = rows.holders >= 0
             is_sent = has_holder & (rows.holders != rows.users)
-            is_held = has_holder & (rows.sources != FILE) & (self._job.placement != "slices")
+            is_held = has_holder & (rows.sources != FILE) & (not self._job.placement.hands_on)
             self._add(self.used, iterations, rows.users, size)
             self._add(self.held, iterations[is_held], rows.holders[is_held], size[is_held])
             self._add(self.sent, iterations[is_sent], rows.holders[is_sent], size[is_sent])
@@ -123,7 +122,7 @@ class Loads:
     def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> _Wanted:
         """Return the rows for which a root reads the file, and how much."""
         readers = np.where(rows.holders >= 0, rows.holders, rows.users)
-        if self._job.placement == "slices":
+        if self._job.placement.hands_on:
             return _Wanted(self._of_rounds(number, rows.places), readers, size)
         is_read = rows.sources == FILE
         is_home = self._outlook.homes.records[rows.records] != _core.NO_HOME

@@ -1,9 +1,9 @@
 """reader_job: how long a Reader's job takes on a file, and where its records come from. Pure.
 
-    extents, Job --planning.forecast--> Loads --clock, by iteration--> Outcome
+    extents, Job --placement.forecast--> Loads --clock, by iteration--> Outcome
 
 Records come from where they come from in the job itself, since the same functions say so
-(``planning.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
+(``placement.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
 of ``reader.sources()`` of all ranks together, where no root was late. Seconds are a model:
 
     served    by the file system, which all nodes share: requests and bytes of an iteration take
@@ -27,14 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
+from lmdbio.placement.homes import Homes, Room, Tiers
+from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Environment
-from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.homes import Homes, Room, Tiers
-from lmdbio.planning.policy import Policy
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome
 from lmdbio.simulate.loads import Loads
 

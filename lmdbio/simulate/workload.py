@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.mode import AUTO, Mode
+from lmdbio.planning.parts import split_share
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.planning.schedule import ASSIGNMENTS, Schedule
-from lmdbio.planning.split import split_share
+from lmdbio.planning.schedule import ASSIGNMENTS, Assignment, Schedule
 
 __all__ = ["WORKLOADS", "Workload"]
 
@@ -148,7 +148,7 @@ class Workload:
             self.count,
             self.batch,
             self.teams(roots),
-            self.assignment,
+            Assignment(self.assignment),
             block_iterations,
             iterations=self.iterations,
         )

@@ -21,6 +21,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
+from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
@@ -65,7 +66,7 @@ def joint_path(
         raise ValueError(f"{together}: give its path, and no Records that are open")
     if keys:
         raise ValueError(f"{together}, which brings values alone: keys=True does not go with it")
-    if assignment != "strided":
+    if not Assignment(assignment).follows_places:
         raise ValueError(
             f"{together}: it has assignment='strided'; for 'local' decode the batches of a Reader "
             "of your own by ReaderLoader, or give rank= and ranks= instead of comm="

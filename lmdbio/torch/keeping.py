@@ -16,12 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmdbio.cache import CacheFile, CacheShard, claim, room_on_disk, state_of
+from lmdbio.cache import CacheShard
 from lmdbio.machine.budget import available_bytes
-from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cache
+from lmdbio.machine.cache_choice import auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache, parse_cache
 from lmdbio.planning.dealt import Holder, home_holder
+from lmdbio.planning.schedule import Assignment
+from lmdbio.reader.caching import Disk
 from lmdbio.records.keep import even_homes, is_far, keep
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
@@ -52,27 +54,16 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         TypeError: it is something else.
         ValueError: it is none that a Loader can have, or there has to be one.
     """
-    if assignment not in ASSIGNMENTS:
-        raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {assignment!r}")
-    if isinstance(given, str) and given.strip().casefold() == "auto":
-        return "auto"
-    if isinstance(given, str):
-        try:
-            given = Cache.parse(given)
-        except ValueError as error:
-            raise ValueError(f'{error}; or cache is "auto", or "memory=8G"') from None
-    if given is None:
-        if assignment == "local":
-            raise ValueError(
-                'assignment="local" gives processes what they keep, and none keeps anything '
-                'without a cache: write cache="memory=8G", say'
-            )
-        return None
-    if not isinstance(given, Cache):
-        raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home" or given.warm == "window":
+    is_dealt = Assignment.named(assignment, ASSIGNMENTS).is_dealt
+    cache = parse_cache(given)
+    if cache is None and is_dealt:
+        raise ValueError(
+            'assignment="local" gives processes what they keep, and none keeps anything '
+            'without a cache: write cache="memory=8G", say'
+        )
+    if isinstance(cache, Cache) and not (cache.rule.is_static and not cache.warming.is_ordered):
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
-    return given
+    return cache
 
 
 def from_root(cache: Cache | str) -> Cache | str:
@@ -121,7 +112,7 @@ def keep_part(
         raise ValueError(f"there is no rank {number} of {ranks}")
     here = _processes_here(ranks)
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
-    is_dealt = assignment == "local" and ranks > 1
+    is_dealt = Assignment(assignment).is_dealt and ranks > 1
     if wanted is None and not is_dealt:
         return Keeping(reason, None)
     homes = even_homes(records, ranks)
@@ -131,59 +122,18 @@ def keep_part(
         return Keeping(reason, holder)
     need = len(homes.kept(number)) << homes.grains.bits
     room = min(_room(cache, min(need, _asked(cache)), here, records.path), need)
-    disk = _Disk.of(cache, number, ranks, here)
-    cache_file, disk_room = (None, 0) if disk is None else disk.take(records)
+    disk, disk_room = Disk.of(cache), 0
+    cache_file = None if disk is None else disk.take(records._source, number, ranks, here)
+    if disk is not None and cache_file is not None:
+        try:
+            disk_room = disk.room(cache_file, here)
+        except BaseException:
+            cache_file.close()
+            raise
     kept = keep(records, homes, number, room, cache_file, disk_room)
-    if isinstance(cache, Cache) and cache.warm == "preload":
+    if isinstance(cache, Cache) and cache.warming.is_before:
         kept.preload()
     return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)
-
-
-class _Disk(NamedTuple):
-    """The disk of a process.
-
-    Attributes:
-        folder: folder on the disk.
-        asker: name of the option or variable that asked for the folder.
-        asked: bytes of the data set that it is to keep; None: as there is room.
-        number, ranks: number of this process, and the number of processes.
-        here: number of these processes on this machine.
-    """
-
-    folder: Path
-    asker: str
-    asked: int | None
-    number: int
-    ranks: int
-    here: int
-
-    @classmethod
-    def of(cls, cache: Cache | str, number: int, ranks: int, here: int) -> _Disk | None:
-        """Return the disk that a cache names, or for "auto" the environment; None: none."""
-        named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
-        asker = "cache" if isinstance(cache, Cache) else FOLDER_VARIABLE
-        asked = cache.disk_bytes if isinstance(cache, Cache) else None
-        bytes_asked = None if asked is None else int(asked)
-        return cls(Path(named), asker, bytes_asked, number, ranks, here) if named else None
-
-    def take(self, records: Records) -> tuple[CacheFile | None, int]:
-        """Take a cache file for a part of a data set, and return it with the room that it has.
-
-        Raises:
-            OSError: the folder is not there, or cannot be written to.
-            Error: the data file was written to.
-        """
-        source = records._source
-        state = state_of(source)
-        alone = self.here == 1
-        file = claim(self.folder, state, self.number, self.ranks, self.asker, is_alone=alone)
-        if file is None:
-            return None, 0
-        try:
-            return file, room_on_disk(file, self.asked, self.here)
-        except BaseException:
-            file.close()
-            raise
 
 
 def _told(kept: CacheShard, whole: int) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader

@@ -13,7 +13,7 @@ from typing import Any
 from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.keeping import keep_part
 from lmdbio.torch.prefetch import Prefetcher

@@ -16,8 +16,8 @@ import pytest
 from benchmarks.cluster import policies, simulated, sweep
 from benchmarks.cluster.sweep import POLICIES, policy_lanes
 from benchmarks.pfs import pfs
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.policy import READERS
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.policy import READERS
 from tests.benchmarks.test_cluster import SECONDS_MAX, data, nothing_left, places, report, start
 
 __all__ = ["data", "places"]  # fixtures

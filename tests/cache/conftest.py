@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from tests.cache.support import GRAIN, written
 
 

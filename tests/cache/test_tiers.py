@@ -327,6 +327,7 @@ def test_a_disk_that_is_full_from_the_start_keeps_nothing(
 @pytest.mark.parametrize("memory", [0, 60 * GRAIN])
 def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
     job: Callable[..., Job],
+    path: Path,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -345,8 +346,9 @@ def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
     try:
         # It is asked again, again and again: that costs the time of a few looks.
         limits = CacheLimits(piece_bytes=SMALL.piece_bytes, stuck_s=0.2, retry_s=0.3)
-        assert "file" in job(memory, limits=limits).last
-        assert "does not answer" in caplog.text
+        done = job(memory, limits=limits)
+        assert "file" in done.last and "does not answer" in caplog.text
+        assert done.stats.warm_bytes <= (path / "data.mdb").stat().st_size, "each grain once"
         # Its number must not be another file's before the write has ended.
         assert find(folder)[0].is_open
     finally:

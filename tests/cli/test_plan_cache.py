@@ -98,7 +98,7 @@ def test_records_that_roots_keep_one_by_one_are_told(path: Path) -> None:
         (["--cache", "memory=1M,placement=first", "--assignment", "local"], "placement=home"),
         (["--cache", "memory=1M,disk=/tmp,placement=first"], "in memory alone"),
         (["--cache", "memory=1M", "--nodes", "4", "--ranks", "2"], "2 ranks cannot run on 4"),
-        (["--cache", "memory=1M,placement=mixed"], "needs an order by windows"),
+        (["--cache", "memory=1M,placement=mixed"], "records that come in windows"),
         (["--cache", "memory=1M,placement=window"], "without a cache, or placement=mixed"),
     ],
 )

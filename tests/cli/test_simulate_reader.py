@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lmdbio import cli
 from lmdbio.machine import calibration, storage
-from lmdbio.planning.policy import READERS
+from lmdbio.placement.policy import READERS
 from lmdbio.simulate import POLICIES
 from tests.cli.simulating import call, told
 from tests.support import databases
@@ -103,7 +103,7 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
         (["DATA", "--epochs", "2", "--cache", "all"], "NAME=VALUE"),
         (
             ["DATA", "--epochs", "2", "--cache", "memory=1G,warm=window"],
-            "an order without windows",
+            "later ones in an order without",
         ),
         (["DATA", "--epochs", "1", "--nodes", "4", "--ranks", "2"], "2 ranks cannot run"),
     ],

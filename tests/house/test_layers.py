@@ -109,7 +109,7 @@ IMPURE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("package", ["planning", "simulate", "doctor"])
+@pytest.mark.parametrize("package", ["planning", "placement", "simulate", "doctor"])
 def test_pure_packages_know_no_file_clock_mpi_or_chance(package: str) -> None:
     for path in sorted((ROOT / "lmdbio" / package).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from lmdbio.machine.cache_choice import auto_cache, auto_memory, choose_cache, order_hint
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 
 MIB = 1 << 20
 

@@ -3,7 +3,7 @@ fixed_value; how many cases of each size of nodes.
 
 In orders, assignments, modes and jobs of every shape, with more and with less memory than the file
 needs, each rank gets the records of the same job without a cache, with the values written; each
-grain is read once; and rows come from where ``planning.forecast`` has said before. Where ranks
+grain is read once; and rows come from where ``placement.forecast`` has said before. Where ranks
 take what their root keeps, each batch has the records of the same job strided, in equal shares.
 """
 
@@ -24,12 +24,11 @@ from lmdbio import Cache
 from lmdbio.cache import clear, find
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
-from lmdbio.planning import homes
-from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.placement import homes
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 

@@ -45,7 +45,7 @@ import lmdbio.records
 from lmdbio import _core
 from lmdbio.cache import clear, find
 from lmdbio.errors import PeerError
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.reader import block_size, home, lent, phases, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader

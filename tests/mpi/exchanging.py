@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.observe.stats import Stats
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import (
     block_size,

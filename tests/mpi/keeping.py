@@ -3,7 +3,7 @@
 In orders, assignments, modes and jobs of every shape, with more and with less memory than all
 records need, each rank gets the records of the same job without a cache, with the values written;
 roots keep what the rules give them, written down once more here; and rows come from where
-``planning.forecast`` has said before.
+``placement.forecast`` has said before.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from mpi4py import MPI
 from lmdbio import Cache, _core
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
-from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from lmdbio import Reader
 from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, PeerError
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 
 COMM = MPI.COMM_WORLD

@@ -23,7 +23,7 @@ from mpi4py import MPI
 from lmdbio import Cache
 from lmdbio.cache import clear, find
 from lmdbio.errors import Error, PeerError
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.torch import Loader
 

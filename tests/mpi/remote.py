@@ -13,7 +13,7 @@ from data import MIXED, mixed_value
 from mpi4py import MPI
 
 from lmdbio import Cache
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 

@@ -23,7 +23,7 @@ from mpi4py import MPI
 from lmdbio import Reader
 from lmdbio.convert.convert import convert
 from lmdbio.errors import Error, PeerError
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.reader import block_size, roots
 from tests.support import databases

@@ -14,10 +14,10 @@ import numpy as np
 from data import MIXED, mixed_value
 from mpi4py import MPI
 
+from lmdbio.placement.sources import WindowSources
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.sources import Sources
 from lmdbio.reader import block_size, phases
 from lmdbio.reader.reader import Reader
 
@@ -99,7 +99,7 @@ def check_traffic(comm: MPI.Intracomm, rdr: Reader) -> int:
         assert stats.file_records == stats.records
         assert not stats.peer_bytes and not stats.served_bytes
         return 0
-    own, moved, rows = 0, 0, Sources(schedule, sliced(rdr))
+    own, moved, rows = 0, 0, WindowSources(schedule, sliced(rdr))
     for block in range(schedule.blocks or 0):
         for team in range(len(schedule.teams)):
             found = rows.block(block, team)

@@ -22,10 +22,10 @@ from lmdbio import Cache
 from lmdbio._core import Extents
 from lmdbio.cache import clear, find
 from lmdbio.locate.open import open_record_index
-from lmdbio.planning import homes
-from lmdbio.planning.forecast import Job
+from lmdbio.placement import homes
+from lmdbio.placement.forecast import Job
+from lmdbio.placement.policy import READERS, Words
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.policy import READERS, Words
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import block_size

@@ -18,7 +18,7 @@ import lmdb
 import pytest
 
 from lmdbio.observe import timeline
-from lmdbio.planning.policy import READERS
+from lmdbio.placement.policy import READERS
 from tests.support.traces import check
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]

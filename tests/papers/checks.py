@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lmdbio.planning.forecast import Job
+from lmdbio.placement.forecast import Job
 from lmdbio.simulate import Curve, Data, Environment, Outcome, Tier, run_reader
 
 __all__ = ["CHECKS", "Given", "check", "near", "reading"]

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from lmdbio.planning.frequency import share_used_more_than
 from lmdbio.planning.order import Epoch, Shard
+from lmdbio.planning.randomness import share_used_more_than
 from lmdbio.simulate import (
     POLICIES,
     SCENARIOS,

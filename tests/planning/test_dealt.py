@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
+from lmdbio.placement.homes import Grains, Homes
+from lmdbio.placement.sources import HomeSources
 from lmdbio.planning import dealt
-from lmdbio.planning.balance import moved_share_limit
+from lmdbio.planning.balance import NOBODY, moved_share_limit
 from lmdbio.planning.dealt import deal_steps, home_holder
-from lmdbio.planning.homes import Grains, Homes, HomeSources
 from lmdbio.planning.order import Epoch, Epochs, Shard
-from lmdbio.planning.placement import NOBODY
+from lmdbio.planning.parts import split_share
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.split import split_share
 
 GRAIN = 4096
 #: A root keeps so many records: of other numbers by a few, for homes are even by their bytes.

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.planning.order import Epoch, Epochs
+from lmdbio.planning.parts import split_share
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.split import split_share
 
 
 def contiguous_teams(ranks: int, teams: int) -> tuple[tuple[int, ...], ...]:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning import homes
+from lmdbio.placement import homes
+from lmdbio.placement.sources import HomeSources, records_at, row_epochs
 from lmdbio.planning.order import Steps
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import records_at, row_epochs
+from lmdbio.planning.schedule import Places, Schedule
 from lmdbio.planning.stepped import SteppedEpochs
 
 EPOCHS = 3
@@ -105,7 +104,7 @@ def test_the_first_epoch_of_homes_is_the_one_that_goes_on() -> None:
         np.zeros(1, np.int64),
         (0,),
     )
-    sources = homes.HomeSources(schedule_of(epochs), kept)
+    sources = HomeSources(schedule_of(epochs), kept)
     assert not sources.is_there(2) and sources.is_there(3)
 
 

@@ -15,7 +15,7 @@ import pytest
 import lmdbio
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine.choice import Reason
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.reader import caching, setup
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT

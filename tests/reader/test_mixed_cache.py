@@ -13,7 +13,7 @@ import pytest
 
 import lmdbio
 from lmdbio.errors import Error
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import block_size

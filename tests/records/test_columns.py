@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.records.records import ColumnBatch, ColumnRecords
 from tests.support.programs import read_ocr, write_ocr
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio import _core
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.policy import READERS
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job, Outlook
+from lmdbio.placement.policy import READERS
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.simulate import (

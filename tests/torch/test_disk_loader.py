@@ -22,7 +22,7 @@ import pytest
 
 import lmdbio
 from lmdbio.cache import CacheFile, find, verify
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.torch import Loader, keeping
 from tests.torch.test_kept_loader import COUNT, GRAIN, batches_of, number, write
 

@@ -21,7 +21,7 @@ import pytest
 
 import lmdbio
 from lmdbio.machine import budget
-from lmdbio.planning import homes
+from lmdbio.placement import homes
 from lmdbio.torch import Loader, keeping
 from tests.support import databases
 

@@ -21,7 +21,7 @@ from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSam
 from lmdbio.machine.measured import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.tokens import count_tokens, usual_tokens
+from lmdbio.reader.phases import count_tokens, usual_tokens
 from lmdbio.tuning import stagger
 from lmdbio.tuning.job import counts_of
 from lmdbio.tuning.stagger import (

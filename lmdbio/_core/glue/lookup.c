@@ -76,11 +76,15 @@ static int lio_glue_record(const lio_scan *scan, size_t index, uint32_t wanted, 
 {
     lio_pages *pages = lio_scan_pages(scan);
     lio_record record;
+    uint64_t begun;
     int code;
     lio_pages_lock(pages);
+    begun = lio_now_ns();
     code = lio_scan_record(scan, index, &record, error);
     if (code == LIO_OK)
         code = lio_glue_give(pages, &record, wanted, list, error);
+    lio_engine_count_stage(lio_pages_engine(pages), LIO_STAGE_COPY, begun,
+                           code == LIO_OK && (wanted & LIO_WANT_VALUE) ? record.value_size : 0);
     lio_pages_unlock(pages);
     return code;
 }

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from lmdbio.placement.homes import bounds
+from lmdbio.placement.papers import NodeUses, home
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.placement import bounds, frequency, home
 
 
 def uses(count: int, epochs: int) -> list[int]:
@@ -47,7 +48,10 @@ def test_belady_s_choice_over_permutation_epochs_reads_just_what_home_reads(capa
     """In each epoch but the first one all but the capacity: static parts are as good as any."""
     count, epochs = 100, 6
     found = np.reshape(next_use(uses(count, epochs), capacity), (epochs, count))
-    held = sum(len(part) for part in home(np.ones(count), 1, [capacity])[0])
+    held = sum(
+        len(part)
+        for part in home(NodeUses(np.empty((1, 0), np.uint32), 1, np.ones(count)), [capacity])[0]
+    )
     assert held == min(capacity, count)
     assert found.sum(axis=1).tolist() == [0] + [held] * (epochs - 1)
 
@@ -58,26 +62,6 @@ def test_what_is_read_an_epoch_is_that_of_home_for_all_counts(
 ) -> None:
     read = count * epochs - sum(next_use(uses(count, epochs), capacity))
     assert read == count + (epochs - 1) * (count - min(capacity, count))
-
-
-def best_by_trying(access: list[int], capacity: int) -> int:
-    """The most uses that can find their record, by every choice of what is kept."""
-    states = {frozenset[int](): 0}
-    for record in access:
-        found: dict[frozenset[int], int] = {}
-        for held, hits in states.items():
-            hits += record in held
-            for left in (held - {record}, held | {record}):
-                options = [left] if len(left) <= capacity else [left - {x} for x in left]
-                for option in options:
-                    found[option] = max(found.get(option, 0), hits)
-        states = found
-    return max(states.values())
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(0, 3))
-def test_no_other_choice_finds_more_records(access: list[int], capacity: int) -> None:
-    assert sum(next_use(access, capacity)) == best_by_trying(access, capacity)
 
 
 @given(
@@ -103,32 +87,3 @@ def test_parts_of_nodes_with_room_to_spare_are_even() -> None:
 
 def test_a_node_without_room_has_no_part() -> None:
     assert bounds(100, [20, 0, 30], 10).tolist() == [0, 20, 20, 50]
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.integers(1, 4),
-    st.integers(1, 40),
-    st.integers(1, 6),
-    st.lists(st.integers(0, 60), min_size=1, max_size=3),
-    st.integers(0, 10**6),
-)
-def test_hdmlp_s_placement_is_the_rule_of_the_thesis(
-    nodes: int, count: int, epochs: int, capacities: list[int], seed: int
-) -> None:
-    """Most used first, split where a tier is full, each tier fetched in the order of first use."""
-    chance = np.random.default_rng(seed)
-    sizes = chance.integers(1, 9, count).astype(np.float64)
-    epochs_of = [chance.permutation(count) for _ in range(epochs)]
-    # Node n uses each nodes-th record of every epoch, from the n-th on.
-    access = [np.concatenate([one[node::nodes] for one in epochs_of]) for node in range(nodes)]
-    least = min(map(len, access))
-    table = np.array([row[:least] for row in access], np.uint32)
-    held = frequency(table, sizes, capacities)
-    for node, row in enumerate(table.tolist()):
-        most_used = sorted(set(row), key=lambda record: (-row.count(record), record))
-        for tier, room in enumerate(capacities):
-            taken = []
-            while most_used and sum(sizes[i] for i in [*taken, most_used[0]]) <= room:
-                taken.append(most_used.pop(0))
-            assert held[node][tier].tolist() == sorted(taken, key=row.index)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lmdbio.planning.cache import Cache
+from lmdbio.placement.cache import Cache
 
 
 def test_amounts_are_bytes_or_words() -> None:

@@ -7,15 +7,20 @@ block by block, are the rows that the other is to send, in the same order.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from lmdbio import _core
+from lmdbio.placement.homes import Grains, Homes
+from lmdbio.placement.sources import HomeSources, HybridSources, WindowSources
 from lmdbio.planning.order import Epochs
+from lmdbio.planning.rounds import RoundSequence
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.sources import Sources
+from tests.placement.exchange import check_rounds
 
 SHUFFLES = st.one_of(
     st.integers(2, 40).map(Shuffle.groups),
@@ -50,35 +55,7 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, Epochs]:
 @settings(max_examples=200, deadline=None)
 def test_each_row_is_sent_as_it_is_asked_for(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
-    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
-    asked: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
-    own = 0
-    for block, team in itertools.product(range(schedule.blocks or 0), teams):
-        rows = sources.block(block, team)
-        assert np.array_equal(rows.records, schedule.team_records(block, team).view(np.int64))
-        assert sorted(rows.order.tolist()) == list(range(len(rows.records)))
-        for run, (first, end) in enumerate(itertools.pairwise(rows.begins.tolist())):
-            records = rows.records[rows.order[first:end]].tolist()
-            if rows.roots[run] == team:
-                own += len(records)
-            else:
-                part = block, int(rows.rounds[run]), records
-                asked.setdefault((int(rows.roots[run]), team), []).append(part)
-    sent: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
-    kept, per_epoch = 0, len(sources.sequence.rounds(0))
-    for one in sources.sequence.from_place(schedule.first_place):
-        if one.begin >= schedule.first_place + (schedule.end or 0):
-            break
-        for root in teams:
-            uses = sources.uses(one, root)
-            assert (np.diff(uses.records) > 0).all()
-            kept += uses.own
-            for run, (first, end) in enumerate(itertools.pairwise(uses.begins.tolist())):
-                records = uses.records[uses.order[first:end]].tolist()
-                part = int(uses.blocks[run]), one.epoch * per_epoch + one.number, records
-                sent.setdefault((root, int(uses.teams[run])), []).append(part)
-    assert asked == sent
-    assert own == kept
+    check_rounds(WindowSources(schedule, epochs), schedule)
 
 
 @given(schedules())
@@ -87,7 +64,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
     drawn: tuple[Schedule, Epochs],
 ) -> None:
     schedule, epochs = drawn
-    sources, per_epoch = Sources(schedule, epochs), 0
+    sources, per_epoch = WindowSources(schedule, epochs), 0
     for block, team in itertools.product(range(schedule.blocks or 0), range(len(schedule.teams))):
         rows = sources.block(block, team)
         places = [some.numbers() for some in schedule.team_places(block, team)]
@@ -112,7 +89,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
 @settings(max_examples=100, deadline=None)
 def test_a_slice_is_that_of_the_rounds(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
-    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
+    sources, teams = WindowSources(schedule, epochs), range(len(schedule.teams))
     for one in itertools.islice(sources.sequence.from_place(schedule.first_place), 12):
         for root in teams:
             expected = sources.sequence.rounds(one.epoch).slice(one.number, root)
@@ -128,7 +105,7 @@ def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
         epochs=epochs,
     )  # fmt: skip
     sources, sent, own = (
-        Sources(schedule, epochs),
+        WindowSources(schedule, epochs),
         dict[tuple[int, int], list[int]](),
         {0: 0, 1: 0},
     )
@@ -146,3 +123,54 @@ def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
             others = np.repeat(rows.roots, np.diff(rows.begins)) != team
             assert sent[team, block] == rows.records[rows.order[others]].tolist()
     assert all(own.values())
+
+
+#: Of records, and of grains in which they lie.
+BYTES, GRAIN = 500, 4096
+
+
+@given(schedules(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_each_row_is_sent_where_some_have_a_home(
+    drawn: tuple[Schedule, Epochs], data: st.DataObject
+) -> None:
+    schedule, count, teams = drawn[0], drawn[0].count, len(drawn[0].teams)
+    extents = np.zeros(count, _core.EXTENT)
+    extents["offset"], extents["length"] = np.arange(count) * BYTES, BYTES
+    grains = Grains.of([extents], count * BYTES, GRAIN)
+    room = data.draw(st.integers(0, len(grains.used) // teams)) * GRAIN
+    homes = Homes.of(grains, [room] * teams, count, lambda a, b: extents[a:b])
+    held = data.draw(st.integers(0, min(homes.first_records, count - 1)))
+    shuffle = Shuffle.mixed(held, data.draw(st.integers(2, 9)), data.draw(st.integers(1, 9)))
+    schedule = replace(schedule, epochs=Epochs(count, 5, shuffle))
+    sources = HybridSources(HomeSources(schedule, homes))
+    check_rounds(sources, schedule)
+    for block, team in itertools.product(range(schedule.blocks or 0), range(teams)):
+        rows = sources.block(block, team)
+        for run, root in enumerate(rows.roots.tolist()):
+            records = rows.records[rows.rows(run)]
+            assert (homes.records[records[~sources.passing(records)]] == root).all()
+
+
+@given(st.integers(2, 300), st.data())
+def test_rounds_follow_one_another_and_have_a_window_each(count: int, data: st.DataObject) -> None:
+    held = data.draw(st.integers(0, count - 1))
+    shuffle = Shuffle.mixed(held, data.draw(st.integers(2, 9)), data.draw(st.integers(1, 5)))
+    epochs, epoch = Epochs(count, 3, shuffle), data.draw(st.integers(0, 3))
+    rounds = RoundSequence(epochs, 2)
+    streamed = rounds.rounds(epoch)
+    records = epochs.samples(epoch * count + np.arange(count))
+    numbers = rounds.of(epoch, np.arange(count))
+    streams = records >= held
+    assert numbers[streams].tolist() == [
+        number
+        for number in range(len(streamed))
+        for _ in range(streamed.begin(number), streamed.begin(number + 1))
+    ]
+    for number in range(rounds.per_epoch):
+        begin, end = rounds.begin(epoch, number), rounds.begin(epoch, number + 1)
+        assert set(numbers[begin:end].tolist()) == {number}
+    assert rounds.begin(epoch, 0) == 0 and rounds.begin(epoch, rounds.per_epoch) == count
+    place = data.draw(st.integers(0, count - 1))
+    first = next(rounds.from_place(epoch * count + place))
+    assert first.epoch == epoch and first.begin <= epoch * count + place < first.end

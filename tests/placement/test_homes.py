@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
-from lmdbio.planning.dealt import home_holder
-from lmdbio.planning.homes import (
+from lmdbio.placement.homes import (
     GRAIN_BYTES_MAX,
     Grains,
     Homes,
-    HomeSources,
     grain_bytes,
     order_by_left,
 )
+from lmdbio.placement.sources import HomeSources, row_epochs
+from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.sources import row_epochs
+from tests.placement.exchange import check_blocks
 
 GRAIN = 1 << 16
 PLENTY = 1 << 40
@@ -129,29 +129,12 @@ def test_what_roots_bring_is_what_teams_await(
     if is_local:
         schedule = a_local_one(schedule, homes)
     sources = HomeSources(schedule, homes)
+    check_blocks(sources, schedule)
     for number in range(min(4, schedule.blocks or 4)):
-        brought: dict[tuple[int, int], list[int]] = {}
-        for root in range(roots):
-            uses = sources.uses(number, root)
-            assert (np.diff(uses.records) >= 0).all()
-            assert (homes.records[uses.records] == root).all()
-            assert (uses.blocks == number).all()
-            for i, team in enumerate(uses.teams.tolist()):
-                places = uses.order[uses.begins[i] : uses.begins[i + 1]]
-                brought[root, team] = uses.records[places].tolist()
-            own = schedule.team_records(number, root)
-            assert uses.own == np.count_nonzero(homes.records[own] == root)
         for team in range(roots):
             block = sources.block(number, team)
-            assert block.records.tolist() == schedule.team_records(number, team).tolist()
-            assert sorted(block.order.tolist()) == list(range(len(block.records)))
-            for i, root in enumerate(block.roots.tolist()):
-                rows = block.order[block.begins[i] : block.begins[i + 1]]
-                home = homes.records[block.records[rows]]
-                assert (home == (_core.NO_HOME if root < 0 else root)).all()
-                if root not in (-1, team):
-                    assert brought.pop((root, team)) == block.records[rows].tolist()
-        assert not brought
+            owners = np.repeat(block.roots, np.diff(block.begins))
+            assert owners.tolist() == homes.owner_of(block.records[block.order]).tolist()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 4))

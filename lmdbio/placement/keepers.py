@@ -21,21 +21,33 @@ Source: LBANN's data store and locality-aware loading (first); the HDMLP thesis,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.placement.sources import KeptSources, Uses, records_at, seats
+from lmdbio.planning.balance import NOBODY
 from lmdbio.planning.order import Epochs
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import records_at, seats
+from lmdbio.planning.schedule import Places, Schedule
 
-__all__ = ["STEPS_MAX", "Keepers", "Kept", "keep", "refuse_counting", "room_of"]
+__all__ = [
+    "STEPS_MAX",
+    "KeepRule",
+    "Keepers",
+    "Kept",
+    "RecordSources",
+    "cut",
+    "keep_first",
+    "keep_most_used",
+    "rank_by_uses",
+    "refuse_counting",
+    "room_of",
+]
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
@@ -110,14 +122,27 @@ class Keepers:
         """
         return self.table.choose(records, epoch - self.first_epoch, teams)
 
+    def owner_of(self, records: I64, epoch: int, teams: I64) -> I64:
+        """Return which root has each record when a team uses it, ``NOBODY`` where none has.
+
+        This is the answer to "which node keeps record 7": the team's own root, else the next one
+        after it that has the record. A root reads what it keeps when its own ranks first use it.
+
+        Args:
+            epoch: number of the epoch in which they are used.
+            teams: team that uses each record.
+        """
+        roots = self.choose(records, epoch, teams.astype(np.uint32)).astype(np.int64)
+        roots[(roots == _core.NO_HOME) | self._are_read(records, epoch, teams)] = NOBODY
+        return roots
+
     def kept(self, root: int) -> I64:
         """Return the records that a root keeps, ascending."""
         places = np.flatnonzero(self.roots == root)
         return np.searchsorted(self.begins, places, side="right").astype(np.int64) - 1
 
-    def are_read(self, records: I64, epoch: int, teams: I64) -> npt.NDArray[np.bool_]:
+    def _are_read(self, records: I64, epoch: int, teams: I64) -> npt.NDArray[np.bool_]:
         """Return which records the roots of teams keep, and read in an epoch: at the first use."""
-        teams = teams.astype(np.int64)
         places = np.searchsorted(self._numbers, records * self.table.root_count + teams)
         places = np.minimum(places, max(0, len(self._numbers) - 1))
         if not len(self._numbers):
@@ -137,29 +162,67 @@ class Keepers:
         return np.asarray(np.diff(self.begins) > 0)
 
 
+@dataclass(frozen=True)
+class RecordSources(KeptSources):
+    """Says who brings what, where roots keep records one by one.
+
+    Attributes:
+        keepers: roots that keep each record.
+    """
+
+    keepers: Keepers
+
+    def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (as of HomeSources)
+        """Return True: a root tells itself which rows it reads first."""
+        return True
+
+    def _rooted(self, records: I64, uses: Iterable[Uses]) -> tuple[U16, I64]:
+        roots = np.empty(len(records), np.uint16)
+        for epoch, some, teams in uses:
+            roots[some] = self.keepers.choose(records[some], epoch, teams)
+        return roots, np.arange(len(records))
+
+
 def room_of(lengths: npt.NDArray[np.uint64]) -> I64:
     """Return the bytes that records take where they are kept."""
     rounding = _core.ROW_ALIGNMENT
     return (lengths.astype(np.int64) + (rounding - 1)) // rounding * rounding
 
 
-def keep(
-    placement: str, schedule: Schedule, sizes: I64, rooms: Sequence[int], *, is_warm: bool
-) -> Keepers:
-    """Return which roots keep which records.
+#: Rule from a schedule, strided or blocked, the size of each record in memory (``room_of``), and
+#: the capacity of each root, bytes, to what each root keeps.
+KeepRule: TypeAlias = "Callable[[Schedule, I64, Sequence[int]], list[Kept]]"
+
+
+def cut(records: I64, sizes: npt.NDArray[Any], capacities: Sequence[float]) -> list[I64]:
+    """Cut a list where tiers are full; what is left over is not kept.
 
     Args:
-        placement: "first" or "frequency"; this one of a job that has an end.
-        schedule: strided or blocked.
-        sizes: size of each record in memory, bytes (``room_of``).
-        rooms: capacity of each root, bytes.
-        is_warm: whether all is there before the first epoch.
+        records: records in the order in which they are wanted.
+        sizes: size of each record.
+        capacities: capacity of each tier.
     """
-    if placement == "first":
-        kept = _first(schedule, sizes, rooms)
-    else:
-        kept = [_most_used(schedule, sizes, rooms[root], root) for root in range(len(rooms))]
-    return Keepers.of(kept, schedule, is_warm=is_warm)
+    ends = np.cumsum(sizes[records])
+    parts, at, before = [], 0, 0
+    for capacity in capacities:
+        end = int(np.searchsorted(ends, before + capacity, side="right"))
+        parts.append(records[at:end])
+        before = ends[end - 1] if end else 0
+        at = end
+    return parts
+
+
+def rank_by_uses(uses: npt.NDArray[Any]) -> I64:
+    """Return the records that are used, most used first, by number where that is as often.
+
+    Args:
+        uses: number of uses of each record.
+    """
+    most = int(uses.max(initial=0))
+    fewer = most - uses
+    if most < 2**16:
+        fewer = fewer.astype(np.uint16)  # is sorted by its digits
+    return np.argsort(fewer, kind="stable")[: np.count_nonzero(uses)]
 
 
 def refuse_counting(count: int, roots: int, places: int | None) -> None:
@@ -189,23 +252,21 @@ def _epochs(schedule: Schedule) -> Epochs:
 # --- first --------------------------------------------------------------------------------------
 
 
-def _first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
+def keep_first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
     """Give each record to the root whose ranks use it first, as far as that has room."""
     owner = np.full(schedule.count, _core.NO_HOME, np.uint16)
     since = np.zeros(schedule.count, np.uint32)
     is_new = np.ones(schedule.count, np.bool_)
-    left, is_full = list(rooms), [False] * len(rooms)
+    left = list(rooms)
     for epoch, records, teams in _first_uses(schedule):
         fresh = is_new[records]
         records, teams = records[fresh], teams[fresh]
         is_new[records] = False
         for root in np.unique(teams).tolist():
-            mine = records[teams == root]
-            ends = np.cumsum(sizes[mine])
-            fits = 0 if is_full[root] else int(np.searchsorted(ends, left[root], side="right"))
-            owner[mine[:fits]], since[mine[:fits]] = root, epoch
-            left[root] -= int(ends[fits - 1]) if fits else 0
-            is_full[root] |= fits < len(mine)
+            wanted = records[teams == root]
+            (mine,) = cut(wanted, sizes, [left[root]])
+            owner[mine], since[mine] = root, epoch
+            left[root] = left[root] - int(sizes[mine].sum()) if len(mine) == len(wanted) else -1
     kept = [np.flatnonzero(owner == root) for root in range(len(rooms))]
     return [Kept(records, since[records]) for records in kept]
 
@@ -232,31 +293,20 @@ def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
 # --- frequency ----------------------------------------------------------------------------------
 
 
-def _most_used(schedule: Schedule, sizes: I64, room: int, root: int) -> Kept:
-    """Give a root what its own ranks use most often, by number where that is as often.
-
-    Args:
-        schedule: strided or blocked, with an end.
-        sizes: size of each record in memory, bytes (``room_of``).
-        room: capacity of the root, bytes.
-    """
-    used = np.zeros(schedule.count, np.uint32)
-    first = np.zeros(schedule.count, np.uint32)
-    for epochs, records in _own_uses(schedule, root):
-        fresh = np.flatnonzero(used[records] == 0)[::-1]
-        first[records[fresh]] = epochs[fresh]  # of several, the earliest comes last
-        used += np.bincount(records, minlength=schedule.count).astype(np.uint32)
-    bytes_by_uses = np.bincount(used, weights=sizes)
-    least = len(bytes_by_uses)  # what is used so often, or more often, has room
-    while least > 1 and bytes_by_uses[least - 1] <= room:
-        room -= int(bytes_by_uses[least - 1])
-        least -= 1
-    is_kept = used >= least
-    if least > 1:
-        rest = np.flatnonzero(used == least - 1)
-        is_kept[rest[: np.searchsorted(np.cumsum(sizes[rest]), room, side="right")]] = True
-    records = np.flatnonzero(is_kept)
-    return Kept(records, first[records])
+def keep_most_used(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
+    """Give each root what its own ranks use most often; the job has an end."""
+    kept = []
+    for root, room in enumerate(rooms):
+        used = np.zeros(schedule.count, np.uint32)
+        first = np.zeros(schedule.count, np.uint32)
+        for epochs, records in _own_uses(schedule, root):
+            fresh = np.flatnonzero(used[records] == 0)[::-1]
+            first[records[fresh]] = epochs[fresh]  # of several, the earliest comes last
+            used += np.bincount(records, minlength=schedule.count).astype(np.uint32)
+        (most_used,) = cut(rank_by_uses(used), sizes, [room])
+        records = np.sort(most_used)
+        kept.append(Kept(records, first[records]))
+    return kept
 
 
 def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
@@ -282,7 +332,7 @@ def _own_places(schedule: Schedule, team: int) -> list[Places]:
     assert blocks is not None and iterations is not None
     if not blocks:
         return []
-    if schedule.assignment == "strided":
+    if schedule.assignment.follows_places:
         return list(replace(schedule, block_iterations=iterations).team_places(0, team))
     (chunk,), last = schedule.team_places(0, team), blocks - 1
     size = schedule.block_iterations * schedule.batch_size

@@ -17,6 +17,8 @@ The last two keep records one by one, in memory alone.
 | preload | before the first iteration |
 | window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
+Words are parsed here, into values that others ask (``base``).
+
 Source: DeepIO (home, preload), locality-aware loading (home), LBANN's data store (first,
 demand), the HDMLP thesis (frequency).
 """
@@ -24,21 +26,55 @@ demand), the HDMLP thesis (frequency).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
+from lmdbio.placement.base import FIRST, FREQUENCY, HOME, MIXED, Placement
+from lmdbio.planning.schedule import Assignment
+from lmdbio.planning.shuffle import Shuffle
 from lmdbio.system.amounts import BYTES_MAX, parse_bytes
 
-__all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
+__all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "Cache", "Warm", "parse_cache"]
 
-#: Those that keep records one by one.
-RECORD_PLACEMENTS = ("first", "frequency")
-PLACEMENTS = ("home", "mixed", *RECORD_PLACEMENTS)
+#: Placements that a cache may have, by their words.
+PLACEMENTS = {str(one): one for one in (HOME, MIXED, FIRST, FREQUENCY)}
+#: Words of those that keep records one by one.
+RECORD_PLACEMENTS = tuple(name for name, one in PLACEMENTS.items() if one.keep is not None)
 #: Those that there are no more, and what to write instead.
 REMOVED = {
     "copies": "placement=home",
     "next": "placement=home",
     "window": "an order by windows (shuffle=window) without a cache, or placement=mixed",
 }
-WARM = ("demand", "preload", "window")
+
+
+class Warm(str, Enum):
+    """The time when held records are read first; equal to its word."""
+
+    DEMAND = "demand"
+    PRELOAD = "preload"
+    WINDOW = "window"
+
+    __str__ = str.__str__
+
+    @property
+    def is_before(self) -> bool:
+        """Whether they are read before the first iteration."""
+        return self is Warm.PRELOAD
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether epoch 0 has an order of its own, by windows."""
+        return self is Warm.WINDOW
+
+    def first_order(self, count: int, record_bytes: float) -> Shuffle | None:
+        """Return the order of epoch 0; None: as that of all others.
+
+        Args:
+            count: number of records.
+            record_bytes: size of a record on average, bytes.
+        """
+        return Shuffle.warming(count, record_bytes) if self.is_ordered else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +102,7 @@ class Cache:
         for name in ("memory", "disk_bytes"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _bytes(f"Cache: {name}", given))
-        for name, known in (("placement", PLACEMENTS), ("warm", WARM)):
-            if getattr(self, name) not in known:
-                self._refuse_removed()
-                raise ValueError(
-                    f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
+        self._refuse_words()
         as_text = getattr(self.disk, "__fspath__", None)
         if as_text is not None:
             object.__setattr__(self, "disk", as_text())
@@ -81,24 +112,51 @@ class Cache:
             raise ValueError("Cache: disk_bytes needs disk, the folder")
         if not self.memory and self.disk is None:
             raise ValueError("Cache: it needs memory, a disk, or both")
-        self._refuse_placement()
-
-    def _refuse_removed(self) -> None:
-        """Raise ValueError for a placement that there is no more."""
-        if (instead := REMOVED.get(str(self.placement))) is not None:
-            raise ValueError(
-                f"Cache: there is no placement={self.placement} any more: write {instead}"
-            )
-
-    def _refuse_placement(self) -> None:
-        """Raise ValueError where a placement cannot have such tiers, or be read beforehand."""
-        if self.placement in ("mixed", *RECORD_PLACEMENTS) and self.disk is not None:
+        if self.disk is not None and not self.rule.is_static:
             raise ValueError(
                 f"Cache: placement={self.placement} keeps records in memory alone: disk is for "
                 "placement=home"
             )
-        if self.placement != "home" and self.warm == "window":
+        if self.warming.is_ordered and not self.rule.is_static:
             raise ValueError(f"Cache: warm=window needs placement=home, not {self.placement}")
+
+    def _refuse_words(self) -> None:
+        """Raise ValueError for a word that there is not, or no more."""
+        if self.placement in REMOVED:
+            raise ValueError(
+                f"Cache: there is no placement={self.placement} any more: write "
+                f"{REMOVED[self.placement]}"
+            )
+        for name, known in (("placement", PLACEMENTS), ("warm", tuple(Warm))):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+
+    @property
+    def rule(self) -> Placement:
+        """The placement, as a value that others ask."""
+        return PLACEMENTS[self.placement]
+
+    @property
+    def warming(self) -> Warm:
+        """The time when held records are read first, as a value that others ask."""
+        return Warm(self.warm)
+
+    def refuse(
+        self, shuffle: Shuffle | None, assignment: Assignment, *, has_end: bool = True
+    ) -> None:
+        """Raise ValueError for a job that the cache does not suit.
+
+        Args:
+            shuffle, assignment, has_end: arguments of ``Placement.refuse``.
+        """
+        if self.warming.is_ordered and (shuffle is None or shuffle.streamed.has_windows):
+            raise ValueError(
+                "Cache: warm='window' lets the first epoch come in windows, later ones in an "
+                "order without: write shuffle='global', or warm='demand'"
+            )
+        self.rule.refuse(shuffle, assignment, has_end=has_end)
 
     @classmethod
     def parse(cls, text: str) -> Cache:
@@ -117,6 +175,28 @@ class Cache:
                 )
             values[name] = value
         return cls(**values)
+
+
+def parse_cache(given: Any) -> Cache | str | None:
+    """Return a cache, "auto", or None.
+
+    Args:
+        given: any of these, or the words of a cache.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: no cache has such words.
+    """
+    if isinstance(given, str):
+        if given.strip().casefold() == "auto":
+            return "auto"
+        try:
+            return Cache.parse(given)
+        except ValueError as error:
+            raise ValueError(f'{error}; or cache is "auto", or "memory=8G"') from None
+    if given is None or isinstance(given, Cache):
+        return given
+    raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
 
 
 def _bytes(what: str, given: int | str) -> int:

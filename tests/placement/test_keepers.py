@@ -12,11 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio.planning.keepers import STEPS_MAX, Keepers, keep, refuse_counting, room_of
-from lmdbio.planning.kept_sources import KeptSources
+from lmdbio.placement.cache import PLACEMENTS as KINDS
+from lmdbio.placement.keepers import (
+    STEPS_MAX,
+    Keepers,
+    RecordSources,
+    refuse_counting,
+    room_of,
+)
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
+from tests.placement.exchange import check_blocks
 
 PLENTY = 1 << 40
 PLACEMENTS = st.sampled_from(["first", "frequency"])
@@ -87,7 +94,12 @@ def keepers_of(
     schedule = a_schedule(seed, count, roots)
     sizes = room_of(chance.integers(0, 60, count).astype(np.uint64))
     rooms = [int(chance.choice([PLENTY, 0, 300, 1000])) for _ in range(roots)]
-    return schedule, sizes, rooms, keep(placement, schedule, sizes, rooms, is_warm=is_warm)
+    return (
+        schedule,
+        sizes,
+        rooms,
+        KINDS[placement].keepers(schedule, sizes, rooms, is_warm=is_warm),
+    )
 
 
 @given(PLACEMENTS, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5))
@@ -114,7 +126,7 @@ def test_rows_come_from_the_next_root_that_has_used_them_before(
     for root in range(roots):
         for _, place, record in uses_of(schedule, root):
             first[root].setdefault(record, -1 if is_warm else place)
-    sources = KeptSources(schedule, keepers)
+    sources = RecordSources(schedule, keepers)
     for team in range(roots):
         wanted: dict[int, list[int]] = {}
         for number, place, record in uses_of(schedule, team):
@@ -137,27 +149,7 @@ def test_what_roots_bring_is_what_teams_await(
     placement: str, seed: int, count: int, roots: int, is_warm: bool
 ) -> None:
     schedule, _, _, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
-    sources = KeptSources(schedule, keepers)
-    for number in range(min(4, schedule.blocks or 4)):
-        brought: dict[tuple[int, int], list[int]] = {}
-        own: list[int] = []
-        for root in range(roots):
-            uses = sources.uses(number, root)
-            assert (np.diff(uses.records) >= 0).all() and (uses.blocks == number).all()
-            own.append(uses.own)
-            for i, team in enumerate(uses.teams.tolist()):
-                places = uses.order[uses.begins[i] : uses.begins[i + 1]]
-                brought[root, team] = uses.records[places].tolist()
-        for team in range(roots):
-            block = sources.block(number, team)
-            assert sorted(block.order.tolist()) == list(range(len(block.records)))
-            for i, root in enumerate(block.roots.tolist()):
-                rows = block.order[block.begins[i] : block.begins[i + 1]]
-                if root == team:
-                    own[team] -= len(rows)
-                elif root >= 0:
-                    assert brought.pop((root, team)) == block.records[rows].tolist()
-        assert not brought and not any(own)
+    check_blocks(RecordSources(schedule, keepers), schedule)
 
 
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:

@@ -27,7 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.placement.base import NONE, Placement
+from lmdbio.placement.cache import PLACEMENTS, Cache
 from lmdbio.planning.shuffle import Shuffle
 
 __all__ = ["POLICIES", "READERS", "Policy", "Words"]
@@ -67,7 +68,7 @@ class Policy:
 
     Attributes:
         name: name by which it is asked for.
-        placement: "none", "home", "first" or "frequency" (``placement``).
+        placement: "none", "home", "first" or "frequency" (``base``).
         tiers: "memory", "disk", "all" or "none"; "either": the disk by the thesis' model, memory
             in a Reader.
         preloads: whether tiers are filled before the first iteration.
@@ -122,7 +123,7 @@ class Policy:
         order = windows if told.windows else shuffle
         if told.placement is None or cache is None:
             return Words(None, told.assignment, order)
-        keeps_in_memory = told.placement in ("mixed", *RECORD_PLACEMENTS)
+        keeps_in_memory = not PLACEMENTS[told.placement].is_static
         if keeps_in_memory and not cache.memory:
             return None
         if keeps_in_memory or (self.tiers in ("memory", "either") and cache.memory):
@@ -135,11 +136,16 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("placement", self.placement, ("none", "home", "first", "frequency")),
+            ("placement", self.placement, (str(NONE), *PLACEMENTS)),
             ("tiers", self.tiers, ("none", "memory", "disk", "all", "either")),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+
+    @property
+    def rule(self) -> Placement:
+        """The placement, as a value that others ask."""
+        return PLACEMENTS.get(self.placement, NONE)
 
     def refusal(self, size: float, memory: float, room: float) -> str | None:
         """Return why it cannot load a data set; None: it can.
@@ -149,7 +155,7 @@ class Policy:
             memory: memory of all nodes together, M.
             room: capacity of the tiers that it uses, of all nodes together, M.
         """
-        if self.placement in ("home", "first") and not room:
+        if self.rule.must_hold and not room:
             return "it holds records in a tier of each node, and no tier has room"
         if self.fits and size > memory:
             return (

@@ -1,29 +1,20 @@
-"""Goal: a forecast is what a job would count, record by record.
+"""Goal: a forecast says what a job would read and send.
 
-Method: a plain loop over the places of each epoch, with a set of records for each root, for every
-placement; requests where all is planned, so that nothing is taken to be like anything else.
+Method: small jobs whose figures are known; requests where all is planned, so that nothing is taken
+to be like anything else. Records and bytes of random jobs are in test_laws.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from lmdbio import _core
-from lmdbio.planning.balance import deal
-from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.placement import NOBODY
+from lmdbio.placement.cache import Cache
+from lmdbio.placement.forecast import Job, Outlook
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.planning.supply import ROW_SOURCES
 
-#: Records and bytes by source, bytes that are sent.
-Counted = tuple[tuple[int, ...], tuple[int, ...], int]
 PAGE = 4096
 OPTIONS = PlanOptions(0, 64 << 10)
 
@@ -38,87 +29,6 @@ def extents_of(count: int) -> _core.Extents:
 
 def outlook_of(job: Job, count: int) -> Outlook:
     return Outlook(extents_of(count), job, OPTIONS, PAGE)
-
-
-def users_of(outlook: Outlook, job: Job, count: int, number: int) -> list[int]:
-    """The root that uses each place of an epoch; batches begin anywhere in it."""
-    schedule, users = job.schedule(count), []
-    for place in range(count):
-        iteration, position = divmod(number * count + place, job.batch)
-        if job.assignment == "local":
-            first = iteration * job.batch
-            places = range(first, first + job.batch)
-            records = [int(outlook.epoch(p // count).samples([p % count])[0]) for p in places]
-            holders = [int(outlook.holder(outlook.epoch(0), np.array([r]))[0][0]) for r in records]
-            shares = [len(schedule.share(r)) for r in range(job.ranks)]
-            of_nodes = [sum(shares[r] for r in team) for team in schedule.teams]
-            users.append(int(deal(holders, job.nodes, of_nodes)[position]))
-        else:
-            rank = next(r for r in range(job.ranks) if position in schedule.share(r))
-            users.append(schedule.team_of(rank))
-    return users
-
-
-def counted(outlook: Outlook, job: Job, count: int, number: int, *, warm: bool) -> Counted:
-    """The same, place by place; without requests and messages."""
-    lengths = extents_of(count)["length"].tolist()
-    epoch = outlook.epoch(number)
-    users = users_of(outlook, job, count, number)
-    records, sizes = Counter[str](), Counter[str]()
-    sent = 0
-    for place, record in enumerate(epoch.samples(np.arange(count)).tolist()):
-        user = users[place]
-        (root,), (before,) = outlook.holder(epoch, np.array([record]))
-        source = "file" if not (warm and before) else "own" if root == user else "peer"
-        records[source] += 1
-        sizes[source] += lengths[record]
-        sent += lengths[record] * (root not in (NOBODY, user))
-    order = ROW_SOURCES
-    return tuple(records[s] for s in order), tuple(sizes[s] for s in order), sent
-
-
-shuffles = st.sampled_from([None, GLOBAL, Shuffle.groups(8), Shuffle.windows(4, 5)])
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(20, 200), st.integers(1, 4), st.integers(1, 3), st.integers(1, 30), shuffles,
-    st.sampled_from(["home", "mixed"]), st.sampled_from(["demand", "preload"]),
-    st.integers(1, 200),
-)  # fmt: skip
-def test_records_and_bytes_are_those_of_a_plain_count(
-    count: int, nodes: int, each: int, batch: int, shuffle: Shuffle | None, placement: str,
-    warm: str, pages: int,
-) -> None:  # fmt: skip
-    cache = Cache(pages * 64 << 10, placement=placement, warm=warm)
-    try:
-        job = Job(cache, batch, nodes, nodes * each, 2, shuffle)
-        outlook = outlook_of(job, count)
-    except ValueError as error:
-        assert "needs an order" in str(error)
-        return
-    found = [one for one in outlook.epochs() if one.epoch is not None]
-    assert [one.epoch for one in found] == [0, 1]
-    for one in found:
-        is_warm = one.epoch == 1 or warm == "preload"
-        by_hand = counted(outlook, job, count, one.epoch or 0, warm=is_warm)
-        made = one.supplied.records, one.supplied.bytes, one.supplied.sent_bytes
-        assert made == by_hand
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.integers(20, 60), st.integers(1, 4), st.integers(1, 3), st.integers(1, 30),
-    st.sampled_from([None, GLOBAL, Shuffle.groups(8)]), st.integers(1, 4),
-)  # fmt: skip
-def test_records_of_a_local_job_are_those_of_a_plain_count(
-    count: int, nodes: int, each: int, batch: int, shuffle: Shuffle | None, pages: int
-) -> None:
-    job = Job(Cache(pages * 64 << 10), batch, nodes, nodes * each, 2, shuffle, assignment="local")
-    outlook = outlook_of(job, count)
-    for one in outlook.epochs():
-        by_hand = counted(outlook, job, count, one.epoch or 0, warm=one.epoch == 1)
-        assert (one.supplied.records, one.supplied.bytes, one.supplied.sent_bytes) == by_hand
 
 
 def test_roots_send_less_where_ranks_take_what_theirs_holds() -> None:
@@ -226,9 +136,22 @@ def test_a_batch_of_several_epochs_has_the_requests_of_each() -> None:
         ((Cache("1M"), 32, 0, 2), "0 nodes"),
         ((Cache("1M"), 32, 1, 2, 0), "1 to 100,000 epochs"),
         ((Cache(disk="/d"), 32, 1, 2), "disk_bytes"),
-        ((Cache("1M", placement="mixed"), 32, 1, 2, 1, GLOBAL), "needs an order by windows"),
+        ((Cache("1M", placement="mixed"), 32, 1, 2, 1, GLOBAL), "records that come in windows"),
     ],
 )
 def test_jobs_that_make_no_sense_are_refused(values: tuple[object, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Job(*values)  # type: ignore[arg-type]
+
+
+def test_all_is_read_beforehand_in_large_requests() -> None:
+    job = Job(Cache("1M", placement="first", warm="preload"), 32, 4, 8, 1, GLOBAL)
+    before, first = outlook_of(job, 640).epochs()
+    assert before.epoch is None and 0 < before.requests <= 640
+    assert first.requests == first.supplied.records[2] == 0
+
+
+def test_uses_that_cannot_be_counted_are_refused() -> None:
+    job = Job(Cache("1M", placement="frequency"), 32, 4, 8, 10**5, GLOBAL)
+    with pytest.raises(ValueError, match=r"64,000 records .*: 6,400,256,000 steps"):
+        next(outlook_of(job, 64_000).epochs())

@@ -14,27 +14,23 @@ Source: DeepIO (each node keeps a part in memory), LBANN's preloading, locality-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.order import Epochs
-from lmdbio.planning.placement import bounds
-from lmdbio.planning.places import Places
-from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import BlockSources, RoundUses, records_at, seats
+from lmdbio.planning.dealt import home_holder
 
 __all__ = [
     "GRAIN_BYTES_MAX",
     "GRAIN_BYTES_MIN",
     "Grains",
-    "HomeSources",
     "Homes",
     "Room",
     "Tiers",
+    "bounds",
     "grain_bytes",
     "order_by_left",
 ]
@@ -171,6 +167,42 @@ class Homes:
     parts: tuple[int, ...]
 
     @classmethod
+    def fitting(
+        cls,
+        run: Callable[[int, int], _core.Extents],
+        count: int,
+        rooms: Sequence[Room],
+        request_bytes_max: int,
+        left: Sequence[int | None] = (),
+        *,
+        are_kept: bool = True,
+    ) -> Homes:
+        """Return parts as large as the tiers of roots have room for.
+
+        Args:
+            run: returns the extents of records from one to another.
+            count: number of records.
+            rooms: room of each root.
+            request_bytes_max: largest size of a request, bytes.
+            left: end of the part that each root has left from an earlier job, bytes, or None.
+            are_kept: whether roots keep any grains.
+
+        Raises:
+            ValueError: there are more roots than numbers for them.
+        """
+        starts = range(0, count, PART)
+        ends = (run(first, min(count, first + PART)) for first in starts)
+        end = max(int((part["offset"] + part["length"]).max()) for part in ends)
+        least = min(sum(one) for one in rooms)
+        grain = grain_bytes(request_bytes_max, least, end // len(rooms))
+        parts = (run(first, min(count, first + PART)) for first in starts)
+        grains = Grains.of(parts, end, grain)
+        sizes = [one.total(grains) if are_kept else 0 for one in rooms]
+        part_bytes = min(end, sum(sizes)) // len(rooms)
+        order = order_by_left(left or [None] * len(rooms), part_bytes)
+        return cls.of(grains, sizes, count, run, order)
+
+    @classmethod
     def of(
         cls,
         grains: Grains,
@@ -236,6 +268,13 @@ class Homes:
             np.maximum.at(limits, part, ends_at)
         return cls(grains, ends, homes, stops, limits, parts)
 
+    def owner_of(self, records: npt.NDArray[Any]) -> I64:
+        """Return which root keeps each record, in all epochs; ``NOBODY`` where none does.
+
+        This is the answer to "which node keeps record 7".
+        """
+        return home_holder(self.records)(records)
+
     def kept(self, root: int) -> range:
         """Return the used grains that a root keeps."""
         part = self.parts[root]
@@ -255,6 +294,24 @@ class Homes:
     def held_bytes(self) -> int:
         """Bytes of the grains that have a home."""
         return int(self.ends[-1]) << self.grains.bits
+
+
+def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
+    """Return where the parts of a file end that nodes hold as they are, byte for byte.
+
+    Node n holds bytes [bounds[n], bounds[n + 1]): each as much as its tiers have room for, or
+    where all have more than enough, as large a share.
+
+    Args:
+        size: size of the file, bytes.
+        capacities: capacity of each node, all its tiers together, bytes.
+        alignment: bytes; all bounds but the file's end are multiples of it.
+    """
+    parts = -(-size // alignment)
+    rooms = np.cumsum([0, *(capacity // alignment for capacity in capacities)]).tolist()
+    # In whole units of the alignment, so that rounding exceeds no room.
+    held = [parts * end // rooms[-1] if rooms[-1] > parts else end for end in rooms]
+    return np.array([min(size, end * alignment) for end in held], np.int64)
 
 
 def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:
@@ -319,74 +376,3 @@ class Tiers(NamedTuple):
         """Return the tiers of a home that keeps so many grains."""
         in_memory = min(kept, room.memory >> bits)
         return cls(range(in_memory), range(max(0, kept - (room.disk >> bits)), kept))
-
-
-@dataclass(frozen=True)
-class HomeSources:
-    """Says who brings what, where each record has a home that brings it in all epochs.
-
-    A "round" is a block of all teams: what a root brings for it are those records of its home that
-    any team uses in the block.
-
-    Attributes:
-        schedule: strided, blocked or local.
-        homes: home of each record.
-        is_warm: whether homes are full before the first place; else what is used in the first
-            epoch counts as read from the file.
-    """
-
-    schedule: Schedule
-    homes: Homes
-    is_warm: bool = False
-    _seats: _core.Seats = field(init=False, repr=False, compare=False)
-    _epochs: Epochs = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if len(self.homes.records) != self.schedule.count:
-            raise ValueError(f"{len(self.homes.records)} homes of {self.schedule.count} records")
-        given = self.schedule.epochs
-        object.__setattr__(self, "_seats", seats(self.schedule))
-        object.__setattr__(self, "_epochs", given or Epochs(self.schedule.count))
-
-    def is_there(self, epoch: int) -> bool:
-        """Whether what is used in an epoch was read before that began."""
-        first = self.schedule.first_place // self.schedule.epoch_places
-        return self.is_warm or epoch > first
-
-    def passing(self, records: I64) -> None:
-        """Return None: no record is read for one round alone."""
-
-    @property
-    def blocks(self) -> int | None:
-        """Number of blocks; None: endless."""
-        return self.schedule.blocks
-
-    def block(self, number: int, team: int) -> BlockSources:
-        """Return where the rows of a block come from; root -1: the file."""
-        records = self._rows(number, team)
-        order, roots, begins = _core.find_homes(self.homes.records, records)
-        return BlockSources(records, order, np.full(len(roots), number), roots, begins)
-
-    def _rows(self, number: int, team: int) -> I64:
-        """Return the records of a block's rows."""
-        if self.schedule.assignment == "local":
-            return self.schedule.team_records(number, team).view(np.int64)
-        places = self.schedule.team_places(number, team)
-        return self._records([p for p in places if p.repeats and p.runs])
-
-    def uses(self, number: int, root: int) -> RoundUses:
-        """Return what becomes of the records that ``root`` brings for a block."""
-        schedule, homes = self.schedule, self.homes.records
-        if schedule.assignment == "local":
-            first, held, teams = schedule.dealt(number)
-            records = held.view(np.int64)
-            found = _core.find_home_uses(homes, root, self._seats, first, records, teams)
-        else:
-            span = schedule.span(number)
-            records = self._records([Places(span.start, 0, 1, (range(len(span)),))])
-            found = _core.find_home_uses(homes, root, self._seats, span.start, records)
-        return RoundUses(*found)
-
-    def _records(self, places: list[Places]) -> I64:
-        """Return the records at places that count from the start of the schedule."""
-        return records_at(self.schedule, self._epochs, places)
