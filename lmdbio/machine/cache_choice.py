@@ -21,10 +21,14 @@ LMDBIO_CACHE_DIR names, if it names one.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lmdbio.machine.choice import Reason
-from lmdbio.placement.cache import Cache
 from lmdbio.system.amounts import PAGE_BYTES
 from lmdbio.system.frozen import dataclass
+
+if TYPE_CHECKING:  # which brings all orders
+    from lmdbio.placement.cache import Cache
 
 __all__ = [
     "FOLDER_VARIABLE",
@@ -62,7 +66,7 @@ def choose_cache(
     if asked is None:
         more = '; with cache="auto" each part of the file would be read once for all nodes'
         return None, Reason("keyword", "no root keeps what it has read" + more * gains)
-    if isinstance(asked, Cache) or gains:
+    if not isinstance(asked, str | None) or gains:
         return asked, Reason("keyword", "")
     what = "there is one node" if nodes == 1 else "nodes share no storage that is far"
     return None, Reason("facts", f"{what}: the page cache keeps what is read")

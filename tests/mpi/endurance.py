@@ -47,8 +47,9 @@ from lmdbio.cache import clear, find
 from lmdbio.errors import PeerError
 from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import block_size, home, lent, phases, root_thread, roots, supply, windows
+from lmdbio.reader import block_size, lent, phases, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader
+from lmdbio.reader.shard_holdings import ShardHoldings
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
@@ -236,7 +237,8 @@ def while_planning(count: int) -> Iterator[None]:
     block, window = supply.FileSupply._plan, windows.Windows._read
     with replaced(supply.FileSupply, "_plan", at(count, broken, block)):
         with replaced(windows.Windows, "_read", at(count, broken, window)):
-            with replaced(home.Home, "_look_at", at(count, broken, home.Home._look_at)):
+            look = at(count, broken, ShardHoldings._look_at)
+            with replaced(ShardHoldings, "_look_at", look):
                 yield
 
 
