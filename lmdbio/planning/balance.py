@@ -19,7 +19,6 @@ loading), algorithm 1, theorems 1 and 2, section V-C.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from lmdbio.planning.parts import split_share
 
-__all__ = ["NOBODY", "Move", "balance", "deal", "held_limit", "moved_share_limit"]
+__all__ = ["NOBODY", "Move", "balance", "deal"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -134,31 +133,3 @@ def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = N
     learner = np.empty_like(taken)
     learner[by_holder] = taken
     return learner
-
-
-def held_limit(batch: int, learners: int, alpha: float = 1.0) -> float:
-    """Return how many of a batch's records one learner holds at most, with high probability.
-
-    Records lie anywhere: the fullest of p bins with b balls has no more than
-    b/p + alpha * sqrt(2 * b/p * log p) of them, for alpha above 1 and b well above p log p.
-
-    Args:
-        batch: records of a step (b).
-        learners: number of learners that hold them, each as many (p).
-    """
-    mean = batch / learners
-    return mean + alpha * math.sqrt(2 * mean * math.log(learners))
-
-
-def moved_share_limit(local_batch: int) -> float:
-    """Return the share of a step that is moved on average, with very many learners.
-
-    Each holds a chance number of a step's records, Poisson about its share; half of the mean
-    deviation is moved: n**n * e**-n / n!, with n the records of a learner's share.
-    """
-    n = local_batch
-    if n < 1:
-        raise ValueError(f"a share of {n} records is none")
-    if n > 10**6:  # Stirling's formula, of which the other one would lose all digits
-        return 1 / math.sqrt(2 * math.pi * n)
-    return math.exp(n * math.log(n) - n - math.lgamma(n + 1))

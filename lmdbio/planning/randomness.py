@@ -3,17 +3,15 @@
     shuffle, count -> randomness    share of the chance of a whole permutation, 0 to 1
                    -> meeting       share of all pairs of records that can come to one batch
     samples, groups -> epochs_without_repeat   for how long no group has to meet the same way
-    uses, epochs, nodes -> share_used_more_than    share of the records that a node uses so often
     runs           -> confidence_ranks    ranks between which their median lies
 
 Source: Zhu et al., DeepIO, section III-C: equations 1 to 5, with the two arguments of equation 1
 exchanged, which gives the values that the paper prints; Lee et al., Asynchronous I/O Strategy for
-Large-Scale Deep Learning Applications, equation 1; the HDMLP thesis, equations 3.8 and 5.1.
+Large-Scale Deep Learning Applications, equation 1; the HDMLP thesis, equation 5.1.
 """
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +25,6 @@ __all__ = [
     "epochs_without_repeat",
     "meeting",
     "randomness",
-    "share_used_more_than",
 ]
 
 #: Places that are summed up at a time.
@@ -102,28 +99,6 @@ def epochs_without_repeat(samples: int, groups: int) -> int:
     if groups < 1:
         raise ValueError(f"there must be at least 1 group, not {groups}")
     return max(0, -(-samples // groups) - 1)
-
-
-def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
-    """Return the share of all records that a node is to use more than ``uses`` times.
-
-    The number of uses is binomial: E epochs, chance 1/N. Equation 3.8 with its sum begun at the
-    first number that is larger, as its worked example has it.
-    """
-    if nodes < 1:
-        raise ValueError(f"there must be at least 1 node, not {nodes}")
-    if nodes == 1:
-        return float(uses < epochs)
-    hit, miss = -math.log(nodes), math.log1p(-1 / nodes)
-    terms = (
-        math.lgamma(epochs + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(epochs - k + 1)
-        + k * hit
-        + (epochs - k) * miss
-        for k in range(max(0, uses + 1), epochs + 1)
-    )
-    return min(1.0, math.fsum(map(math.exp, terms)))
 
 
 def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:

@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 
 from lmdbio.planning.order import Epoch, Shard
-from lmdbio.planning.randomness import share_used_more_than
 from lmdbio.simulate import (
     POLICIES,
     SCENARIOS,
@@ -23,6 +22,7 @@ from lmdbio.simulate import (
     run,
 )
 from tests.papers.checks import Given, check
+from tests.support.chances import share_used_more_than
 
 
 @cache

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.balance import NOBODY, Move, balance, deal, held_limit, moved_share_limit
+from lmdbio.planning.balance import NOBODY, Move, balance, deal
+from tests.support.chances import held_limit, moved_share_limit
 
 
 @given(st.integers(1, 64), st.integers(1, 32), st.integers(0, 2**32 - 1))

@@ -17,11 +17,12 @@ from lmdbio import _core
 from lmdbio.placement.homes import Grains, Homes
 from lmdbio.placement.sources import HomeSources
 from lmdbio.planning import dealt
-from lmdbio.planning.balance import NOBODY, moved_share_limit
+from lmdbio.planning.balance import NOBODY
 from lmdbio.planning.dealt import deal_steps, home_holder
 from lmdbio.planning.order import Epoch, Epochs, Shard
 from lmdbio.planning.parts import split_share
 from lmdbio.planning.schedule import Schedule
+from tests.support.chances import moved_share_limit
 
 GRAIN = 4096
 #: A root keeps so many records: of other numbers by a few, for homes are even by their bytes.

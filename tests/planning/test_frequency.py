@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.randomness import confidence_ranks, share_used_more_than
+from lmdbio.planning.randomness import confidence_ranks
+from tests.support.chances import share_used_more_than
 
 
 @given(st.integers(1, 9), st.integers(0, 20), st.integers(-1, 22))
