@@ -336,8 +336,10 @@ const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
     lio_buffered *known = engine->file.known;
     if (known == NULL)
         return "this engine does not read by way of the page cache";
-    if (known->refusal != NULL || known->mapped_bytes_max > 0) /* joined: by another engine */
+    if (known->refusal != NULL)
         return known->refusal;
+    if (engine->file.kind->share != NULL && known->mapped_bytes_max > 0) /* by another engine */
+        return NULL;
     known->mapped_bytes_max = bytes_max;
     return bytes_max > 0 ? NULL : "the memory budget has no room for it";
 }

@@ -55,7 +55,7 @@ class Ticket:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
-        wait = brief_up_to("lio_ticket_wait", timeout_ms, 0)
+        wait = brief_up_to("lio_ticket_wait", abs(timeout_ms), 0)  # negative: for ever
         code = wait(self.out[0], timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False

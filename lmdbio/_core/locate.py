@@ -200,14 +200,18 @@ def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     key = database_key(meta.layout, name)
     pages = Pages(engine, meta.layout, 0)
     cursor = Cursor(pages, meta.main_db)
-    if not key or not cursor.move(Move.SET, key):
-        text = name.decode(errors="backslashreplace")
-        raise LookupError(f"{engine.path}: there is no database named '{text}'")
-    if not cursor.holds_database():
-        raise IncompatibleError(
-            f"{engine.path}: the name is the key of a record, not of a database"
-        )
-    return pages.parse_database(cursor.item(WANT_VALUE)[1])
+    try:
+        if not key or not cursor.move(Move.SET, key):
+            text = name.decode(errors="backslashreplace")
+            raise LookupError(f"{engine.path}: there is no database named '{text}'")
+        if not cursor.holds_database():
+            raise IncompatibleError(
+                f"{engine.path}: the name is the key of a record, not of a database"
+            )
+        return pages.parse_database(cursor.item(WANT_VALUE)[1])
+    finally:
+        cursor.close()
+        del cursor, pages  # an exception that is kept keeps this frame, and would keep the file
 
 
 def database_key(layout: Layout, name: bytes) -> bytes:

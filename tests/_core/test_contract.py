@@ -14,19 +14,6 @@ import pytest
 
 from tests.support import ROOT, scripts
 
-#: Takes an actor out of a heap in which it does not stand.
-BREAKS_HEAP = """
-#include "transfer_heap.h"
-int main(void)
-{
-    lio_heap_item items[2];
-    uint32_t places[2] = {0};
-    lio_heap heap = {items, 0, places};
-    lio_heap_put(&heap, 0, 1.0);
-    lio_heap_remove(&heap, 1);
-    return 0;
-}
-"""
 #: Takes back a block that ranks have seen.
 BREAKS_WINDOW = """
 #include <stddef.h>
@@ -51,7 +38,6 @@ int main(void)
 }
 """
 CASES = (
-    ("transfer_heap.c", "has(heap, actor)", BREAKS_HEAP),
     ("window.c", "published >=", BREAKS_WINDOW),
     ("engine_pieces.h", "lio_piece_state_of(before) == LIO_PIECE_MISSING", BREAKS_PIECE),
 )

@@ -1,4 +1,4 @@
-/* fake_mpi: several ranks of an MPI in one process, as far as csrc/exchange_mpi.h calls it.
+/* fake_mpi: several ranks of an MPI in one process, as far as csrc/exchange_messages.c calls it.
  *
  *   nodes[i]: one rank, with a communicator of its own number, so that a call tells who makes it
  *
