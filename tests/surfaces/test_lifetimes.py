@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import lmdb
 import numpy as np
@@ -61,6 +62,16 @@ def alone(code: str, *arguments: object) -> str:
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout
+
+
+def test_an_exception_that_is_kept_keeps_no_file_open(path):
+    kept = []
+    for _ in range(3):
+        with pytest.raises(LookupError) as raised:
+            lmdbio.Records(path, db="nope")
+        kept.append(raised.value)
+    opened = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    assert path / "data.mdb" not in opened, kept
 
 
 @pytest.mark.parametrize("replaced", ["after the opening", "while it is opened"])
