@@ -301,7 +301,9 @@ class Batch:
     def copy(self) -> Batch:
         """The same records in private memory, one after another; always valid."""
         places = np.empty(len(self), _core.EXTENT)
-        buffer = self.buffer
+        buffer = self.buffer  # which another thread may just be ending
+        if _core.count_inside(self._offsets, self._lengths, len(buffer)) < len(self):
+            raise BufferError("this batch is no longer valid: its Reader was closed meanwhile")
         places["offset"] = self._offsets + np.uint64(buffer.ctypes.data)
         places["length"] = self._lengths
         return packed_copy(places, self._numbers())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -58,9 +60,12 @@ def whole(what: str, value: Any, least: int | None = None, most: int | None = No
             ``what``.
         ValueError: it is below ``least`` or above ``most``.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number: int | None = None
+    if not isinstance(value, bool):
+        with suppress(AttributeError, TypeError):  # arrays of several have one that refuses
+            number = int(value.__index__())
+    if number is None:
         raise TypeError(f"{what} must be an integer, not {value!r}")
-    number = int(value.__index__())
     if most is not None and not (least or 0) <= number <= most:
         raise ValueError(f"{what} must be from {least or 0} to {most}, not {number}")
     if least is not None and number < least:

@@ -135,10 +135,11 @@ class ReaderBatches:
 
     def _make(self, number: int) -> tuple[int, Any]:
         with self._moved:
-            while self._turn != number:  # those of before were begun before, or called off
-                if not self._wanted():
-                    raise CalledOffError("this loader is closed")
+            # Those of before were begun before, or called off, as this one may be.
+            while (is_wanted := self._wanted()) and self._turn != number:
                 self._moved.wait(LOOK_SECONDS)
+            if not is_wanted:
+                raise CalledOffError("this loader is closed")
             try:
                 iteration, batch = self._take()
             finally:
@@ -255,21 +256,23 @@ class JointBatches:
             )
         return _Sequence(reader, seed, self._recipe, self._maker, self._workers, self._ahead)
 
-    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
-        """Return the batches of the rest of an epoch; those of an earlier one end.
-
-        Collective where the Reader is neither at its begin nor in the epoch before.
-
-        Raises:
-            Error: it is closed, or a thread of its own asks.
-            As ``Reader``.
-        """
+    def check(self) -> None:
+        """Raise Error if this is closed, in a forked child, or if a thread of its own asks."""
         if self._is_closed:
             raise Error("this loader is closed")
         if self._pid != os.getpid():
             raise Error("a Loader with comm= cannot be used in a forked child; make one there")
         if self._sequence is not None:
             self._sequence.batches.check()
+
+    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
+        """Return the batches of the rest of an epoch; those of an earlier one end.
+
+        Collective where the Reader is neither at its begin nor in the epoch before.
+
+        Raises:
+            As ``Reader``.
+        """
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
         if sequence is not None and (again := sequence.again(place)) is not None:
             return again

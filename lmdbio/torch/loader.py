@@ -60,8 +60,11 @@ class Batches(Protocol):
     def workers(self) -> Reason:
         """The workers that make the batches now, and the reason for them."""
 
+    def check(self) -> None:
+        """Raise Error if this is closed, or if a thread of its own asks."""
+
     def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Prefetcher | JointEpoch:
-        """Return the batches of the rest of an epoch; Error: it is closed."""
+        """Return the batches of the rest of an epoch."""
 
     def stats(self) -> Stats:
         """Return what this process has read."""
@@ -268,6 +271,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     def _batches(self) -> Generator[Any, None, None]:
         # Begun when the first batch is asked for: trainers make iterations that they do not use,
         # and say the epoch afterwards.
+        self._source.check()
         cursor = self._cursor
         epoch_slice, version = cursor.begin(use=True), cursor.version
         ahead, steps = self._source.begin(epoch_slice, cursor), len(epoch_slice)

@@ -71,13 +71,12 @@ class OwnBatches:
         """The workers that make the batches now, and the reason for them."""
         return self._workers.reason
 
-    def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Prefetcher:
-        """Return the batches of the rest of an epoch, made ahead.
-
-        Raises:
-            Error: it is closed, or a thread of its own asks.
-        """
+    def check(self) -> None:
+        """Raise Error if this is closed, or if a thread of its own asks."""
         self._threads.check()
+
+    def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Prefetcher:
+        """Return the batches of the rest of an epoch, made ahead."""
         self.dataset.records.expect(epoch_slice.expected, processes_alike())
         wanted = Wanted(self._threads)
         return Prefetcher(

@@ -136,10 +136,14 @@ class Values:
         self._rows: Any = None
         self.size = 0
         batch = pending.batch()
-        if isinstance(batch, MixedBatch) and batch.columns is None:
+        if isinstance(batch, MixedBatch) and all(
+            isinstance(p, Batch) for p in batch.parts.values()
+        ):
             batch = batch.joined()
         if not isinstance(batch, Batch):
-            self.values = [tuple(map(bytes, one)) for one in batch]
+            self.values = [
+                tuple(map(bytes, one)) if isinstance(one, tuple) else bytes(one) for one in batch
+            ]
             return
         self._batch, self.lengths = batch, batch.lengths
         starts, bytes_all = batch.offsets, int(self.lengths.sum())

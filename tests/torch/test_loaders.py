@@ -30,6 +30,7 @@ import torchdata.stateful_dataloader as torchdata
 from torch.utils.data import DataLoader
 
 import lmdbio
+from lmdbio.batch import Batch
 from lmdbio.planning.order import Epoch, Shard
 from lmdbio.torch import (
     BatchSampler,
@@ -39,6 +40,7 @@ from lmdbio.torch import (
     ReaderLoader,
     state_of,
 )
+from lmdbio.torch.joint import ReaderBatches
 from lmdbio.torch.resume import EpochSlice
 from tests.support import databases
 
@@ -613,6 +615,38 @@ def test_closing_waits_for_no_batch_that_was_called_off(folder: Path, moment: in
         begun = time.monotonic()
         loader.close()
         assert time.monotonic() - begun < 3
+
+
+def test_threads_that_wait_take_no_more_of_a_reader_once_it_is_closed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, take = [], ReaderBatches._take
+
+    def slowly(batches: ReaderBatches) -> Any:
+        taken.append(time.monotonic())
+        time.sleep(0.2)
+        return take(batches)
+
+    monkeypatch.setattr(ReaderBatches, "_take", slowly)
+    with lmdbio.Reader(folder, 10, iterations=60) as reader:
+        loader = ReaderLoader(reader, transform=number, threads=4, ahead=8)
+        next(loader)
+        closed = time.monotonic()
+        loader.close()
+    assert sum(begun > closed for begun in taken) <= 1  # the one whose turn had just begun
+
+
+def test_a_batch_whose_memory_has_gone_is_not_copied() -> None:
+    memory = bytearray(100)
+    batch = Batch(
+        memory,
+        indices=np.arange(2, dtype=np.uint64),
+        offsets=np.array([0, 50], np.uint64),
+        lengths=np.array([50, 50], np.uint64),
+    )
+    batch._exporter = None  # as for a moment, while another thread ends it
+    with pytest.raises(BufferError, match="no longer valid"):
+        batch.copy()
 
 
 def test_a_shuffled_reader_s_state_is_a_place_of_its_epochs(folder: Path) -> None:

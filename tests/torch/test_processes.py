@@ -135,6 +135,17 @@ def test_samples_that_lie_in_several_places_are_sent_as_well(
             assert "process" in loader.workers.text and "TypeError" not in loader.workers.text
 
 
+def test_a_mix_of_samples_of_one_and_of_two_records_is_sent_as_well(folder: Path) -> None:
+    with lmdbio.Records(folder) as one, lmdbio.Records(folder, layout=Pairs()) as two:
+        mix = lmdbio.Mix([one, two], weights=[20, 1])
+        words = {**HOW, "shuffle": False, "transform": sizes, "collate_fn": list}
+        with Loader(mix, 4, threads=0, processes=0, **words) as loop:
+            wanted = list(loop)
+        with Loader(mix, 4, threads=0, processes=2, **words) as loader:
+            assert list(loader) == wanted
+    assert {len(each) for batch in wanted for each in batch} == {2}
+
+
 def with_key(key: bytes, data: Any) -> tuple[str, int]:
     return key.decode(), number(data)
 
