@@ -95,10 +95,12 @@ def simulate_readers(
         settings: values that are changed.
 
     Raises:
-        ValueError: a value makes no sense, or the values describe no job.
+        ValueError: a value makes no sense, or the values describe no job that can be simulated.
     """
     cases, runs = combinations(settings), list[Run[model.Outcome]]()
     changed = [changed_by(chosen, case) for case in cases]
+    for one in changed:
+        one.check_amounts(one.training.epochs * one.data.count)
     jobs = [job_of(one, asked, cache, ranks, is_compared=policies is not None) for one in changed]
     total = len(cases) * (1 if policies is None else len(policies))
     with bar("simulate") as advance:

@@ -28,6 +28,13 @@ def sum_up(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         lmdbio trace t.r*.json -o all.json
     """
     traces = [timeline.load(path) for path in files]
+    wrong = [
+        f"{path}: {fault}"
+        for path, one in zip(files, traces, strict=True)
+        for fault in timeline.check(one)
+    ]
+    if wrong:
+        raise ValueError(f"{wrong[0]} (and {len(wrong) - 1} more faults)")
     merged = timeline.merge(traces)
     if output is not None:
         output.write_text(json.dumps(merged), encoding="utf-8")

@@ -257,12 +257,13 @@ class StageCounter:
         self._begin()
         self._before = self._engines()
 
-    def span(self, stage: Stage, begun: int, **amounts: int) -> int:
+    def span(self, stage: Stage, begun: int, *, block: int | None = None, **amounts: int) -> int:
         """Count a stage, and note it in a trace.
 
         Args:
             stage: name of the stage.
             begun: moment of ``monotonic_ns`` at which it began; it ends now.
+            block: number of its block, for a trace alone.
             amounts: counts of what it did, by the field of ``Stats``; a trace tells ``_TOLD``.
 
         Returns:
@@ -275,6 +276,8 @@ class StageCounter:
                 counts[name] += amount
         if active.trace is not None:
             told = {_TOLD[name]: amount for name, amount in amounts.items() if name in _TOLD}
+            if block is not None:
+                told["block"] = block
             tracing.note(stage, begun, now, told)
         return now
 

@@ -1,6 +1,6 @@
-"""Timelines: trace files read back, put together, and summed up.
+"""Timelines: trace files read back, checked, put together, and summed up.
 
-Each process of a job writes a file of its own (``lmdbio.tracing``). Times within a machine are of
+Each process of a job writes a file of its own (``tracing``). Times within a machine are of
 one clock; those of several machines are brought together by each file's note of what the wall
 clock said, and are then as good as the machines' clocks agree.
 """
@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Line", "Requests", "dropped", "load", "merge", "requests", "stages"]
+__all__ = ["Line", "Requests", "check", "dropped", "load", "merge", "requests", "stages"]
 
 Event = dict[str, Any]
 Trace = dict[str, Any]
 
 #: The kernel's numbers of processes are below; the processes of further machines come above.
 MACHINE_STEP = 1 << 22
+_PHASES = frozenset("XMCbei")
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
@@ -45,6 +46,60 @@ def load(path: str | os.PathLike[str]) -> Trace:
     if "monotonic_ns" not in trace.get("otherData", {}):
         raise ValueError(f"{os.fspath(path)}: is a trace, but was not written by lmdbio")
     return trace
+
+
+def check(trace: Trace) -> list[str]:
+    """Return the faults of a trace by the rules of the trace event format; [] for a sound one.
+
+    Every event has a phase, a name and a process; times where they belong, none negative; the
+    spans of one thread lie in each other or apart; what begins in flight ends.
+    """
+    wrong: list[str] = []
+    spans: dict[tuple[int, int], list[tuple[float, float, str]]] = {}
+    open_ids: dict[tuple[int, str, str], float] = {}
+    for event in trace["traceEvents"]:
+        phase, name = event.get("ph"), event.get("name")
+        if phase not in _PHASES or not name or not isinstance(event.get("pid"), int):
+            wrong.append(f"an event without phase, name or process: {event}")
+        elif phase != "M" and not event.get("ts", -1) >= 0:
+            wrong.append(f"{name}: an event without a time: {event}")
+        elif not isinstance(event.get("tid"), int):
+            wrong.append(f"{name}: an event without a thread: {event}")
+        elif phase == "X":
+            begun = event["ts"]
+            if not event.get("dur", -1) >= 0:
+                wrong.append(f"{name}: a span without a duration: {event}")
+                continue
+            span = (begun, -event["dur"], name)
+            spans.setdefault((event["pid"], event["tid"]), []).append(span)
+        elif phase == "C" and not all(
+            isinstance(value, (int, float)) and value >= 0 for value in event["args"].values()
+        ):
+            wrong.append(f"{name}: a counter that counts nothing: {event}")
+        elif phase == "b":
+            open_ids[event["pid"], event["cat"], event["id"]] = event["ts"]
+        elif phase == "e":
+            begun = open_ids.pop((event["pid"], event["cat"], event["id"]), None)
+            if begun is None or begun > event["ts"]:
+                wrong.append(f"{name}: an end without a beginning: {event}")
+    wrong += [f"flight {key} never ends" for key in open_ids]
+    for thread, found in spans.items():
+        wrong += _overlaps(thread, found)
+    return wrong
+
+
+def _overlaps(thread: tuple[int, int], spans: list[tuple[float, float, str]]) -> list[str]:
+    """Spans that begin inside another one of their thread and end outside."""
+    wrong, around = [], list[tuple[float, str]]()
+    for begun, minus, name in sorted(spans):
+        ended = begun - minus
+        # Microseconds as floats: half a nanosecond is none.
+        while around and around[-1][0] <= begun + 5e-4:
+            around.pop()
+        if around and ended > around[-1][0] + 5e-4:
+            wrong.append(f"{name} at {begun} overlaps {around[-1][1]} on thread {thread}")
+        around.append((ended, name))
+    return wrong
 
 
 def merge(traces: Sequence[Trace]) -> Trace:

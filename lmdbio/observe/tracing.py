@@ -10,7 +10,7 @@ processes of a machine share; what is needed to compare machines stands in ``oth
 
 Nothing is held back for long: a thread writes what has come in ten times a second, and every
 write leaves a whole JSON file, so that exceptions, Ctrl-C and fork do no harm. (Who is killed in
-the middle of a write leaves a torn last event, which ``lmdbio.timeline`` does without.) The
+the middle of a write leaves a torn last event, which ``timeline.load`` does without.) The
 recorder drops and counts spans that come faster than that. While no trace is taken, a stage asks
 one global and that is all.
 

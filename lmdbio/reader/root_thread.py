@@ -246,16 +246,16 @@ class RootThread(threading.Thread):
             return False
         self._end_rest()
         begun, flight = monotonic_ns(), flights.popleft()
-        times = flight.ticket.times
+        number, times = flight.number, flight.ticket.times
         self._mail.end_turn()
         self._mail.landed(times[1] - times[0])
         flight.ticket.close()
         self._supply.guard()
         _core.write_table(flight.address, flight.offsets, flight.lengths)
-        self.published = flight.number + 1
+        self.published = number + 1
         self._window.control.publish(self._window.root, self.published)
-        self._counter.span("publish", begun, blocks=1, block_bytes=flight.bytes)
-        tracing.note_flight("block", times, {"block": flight.number, "bytes": flight.bytes})
+        self._counter.span("publish", begun, block=number, blocks=1, block_bytes=flight.bytes)
+        tracing.note_flight("block", times, {"block": number, "bytes": flight.bytes})
         if flight.past:
             self._supply.judge(flight, times)
         return True

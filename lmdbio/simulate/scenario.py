@@ -152,13 +152,23 @@ class Scenario:
             raise ValueError(f"there must be at least 1 epoch, not {self.training.epochs}")
         if self.data.count < batch:
             raise ValueError(f"{self.data.count} records make no batch of {batch}")
-        uses = self.iterations * batch
+        self.check_amounts(self.iterations * batch)
+
+    def check_amounts(self, uses: int) -> None:
+        """Make sure that there is something to simulate, and not too much.
+
+        Args:
+            uses: number of uses of records, repeats counted.
+
+        Raises:
+            ValueError: it is too much, or the records are all empty.
+        """
         if uses > USES_MAX:
             raise ValueError(
                 f"{uses:,} uses of records are more than can be simulated ({USES_MAX:,}): take "
                 "fewer epochs or samples"
             )
-        if not self.sizes.any():
+        if isinstance(self.data, Located) and not self.data.extents["length"].any():
             raise ValueError(f"the {self.data.count} records have no bytes")
 
     @cached_property

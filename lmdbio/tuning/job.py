@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 from lmdbio import _core, share
@@ -26,7 +27,7 @@ from lmdbio.provenance import find_data
 from lmdbio.remote.data import open_data
 from lmdbio.tuning.tune import FLIGHT_BYTES_MAX, NotColdError, Progress, Trial, run_trial
 
-__all__ = ["MESSAGES_BYTES", "connected", "counts_of", "measure_network", "measure_readers"]
+__all__ = ["MESSAGES_BYTES", "counts_of", "measure_network", "measure_readers", "settled"]
 
 #: In order as a Reader's blocks are read, and at random as records of a common size are.
 STREAM, RANDOM = (FAR_STREAM_REQUEST_BYTES_MAX, FAR_STREAM_DEPTH), (128 << 10, 32)
@@ -43,8 +44,8 @@ MESSAGES_MAX = 1 << 14
 
 
 @contextmanager
-def connected(comm: Any) -> Iterator[tuple[share.Job, int | None]]:
-    """Yield the job of all ranks, and how many of them a node has, where the environment says.
+def connected(comm: Any) -> Iterator[share.Job]:
+    """Yield the job of all ranks.
 
     Args:
         comm: an mpi4py intracommunicator.
@@ -54,12 +55,22 @@ def connected(comm: Any) -> Iterator[tuple[share.Job, int | None]]:
     """
     job = share.connect(comm)
     try:
-        per_node = job.together(share.ranks_per_node)
-        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
-        job.settle_nodes(per_node[0])
-        yield job, per_node[0]
+        settled(job)
+        yield job
     finally:
         job.free()
+
+
+def settled(job: share.Job) -> int | None:
+    """Settle which ranks are a node's; return how many a node has, where the environment says.
+
+    Raises:
+        Error: a rank does not answer, or has another environment.
+    """
+    per_node = job.together(share.ranks_per_node)
+    job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
+    job.settle_nodes(per_node[0])
+    return per_node[0]
 
 
 # --- reading ------------------------------------------------------------------------------
@@ -91,7 +102,7 @@ def measure_readers(
     Raises:
         OSError, Error: the file cannot be read, on some rank.
     """
-    with connected(comm) as (job, _):
+    with connected(comm) as job:
         if len(job.nodes) < 2:
             return ()
         runs = _Runs(path, job)
@@ -159,7 +170,7 @@ class _Runs:
                     seconds,
                     self._memory,
                     seed=self._place,
-                    begins=self._place / count,
+                    begins=Fraction(self._place, count),
                 )
             except (IncompatibleError, NotColdError):
                 return None
@@ -199,7 +210,7 @@ def measure_network(
     Raises:
         Error: a rank does not answer.
     """
-    with connected(comm) as (job, _):
+    with connected(comm) as job:
         if len(job.nodes) < 2:
             return None
         ring = job.together_local(lambda: share.Ring(job, FLIGHT_BYTES))

@@ -35,7 +35,7 @@ from lmdbio.provenance import data_file
 from lmdbio.reader.block_size import TURN_BLOCK_BYTES_TARGET
 from lmdbio.reader.reader import Reader
 from lmdbio.remote import is_url
-from lmdbio.tuning.job import connected
+from lmdbio.tuning.job import settled
 from lmdbio.tuning.tune import Progress, make_cold
 
 __all__ = [
@@ -225,19 +225,24 @@ def measure(
 
     Returns:
         The figures, or why there are none; the first rank's text is for people.
+
+    Raises:
+        Error: the ranks cannot connect.
     """
     begun = time.monotonic()
+    # A rank that cannot connect leaves: no other one could wait for it in a later step.
+    job = share.connect(comm)
     try:
-        with connected(comm) as (job, per_node):
-            try:
-                made = _Measuring(path, job, per_node, progress).measure(
-                    seconds, overrides or Overrides()
-                )
-            except BaseException as error:
-                job.fail(error)
-                raise
-    except (Error, OSError, ValueError, LookupError, MemoryError) as error:
+        made = _Measuring(path, job, settled(job), progress).measure(
+            seconds, overrides or Overrides()
+        )
+    except BaseException as error:
+        job.fail(error)
+        if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
+            raise
         made = Staggered(reason=" ".join(str(error).split()) or type(error).__name__)
+    finally:
+        job.free()
     return replace(made, seconds=time.monotonic() - begun)
 
 

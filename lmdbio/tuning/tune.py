@@ -28,6 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -301,7 +302,7 @@ def run_trial(
     memory: _core.Memory,
     *,
     seed: int,
-    begins: float = 0.0,
+    begins: Fraction | int = 0,
 ) -> Sample:
     """Run one trial: ask for a few requests at a time, so that ``depth`` are in flight.
 
@@ -365,7 +366,7 @@ def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
 
 
 def _places(
-    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int, begins: float
+    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int, begins: Fraction | int
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the offsets of ``step`` requests at a time; each trial begins elsewhere.
 

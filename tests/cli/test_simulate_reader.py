@@ -106,11 +106,25 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
             "later ones in an order without",
         ),
         (["DATA", "--epochs", "1", "--nodes", "4", "--ranks", "2"], "2 ranks cannot run"),
+        (
+            ["--semantics", "physical", "--set", "samples=1000000000", "--policy", "naive"],
+            "uses of records are more than can be simulated",
+        ),
     ],
 )
 def test_a_wrong_use_is_told(data: Path, words: list[str], text: str) -> None:
     result = call(*(str(data) if word == "DATA" else word for word in words))
     assert result.exit_code != 0 and text in result.output + str(result.exception)
+
+
+@pytest.mark.parametrize("words", [(), ("--epochs", 2), ("--epochs", 2, "--policy", "naive")])
+def test_records_without_bytes_are_refused(tmp_path: Path, words: tuple[object, ...]) -> None:
+    path = tmp_path / "empty"
+    env = databases.open_writable(path, 1)
+    databases.write(env, ((b"%04d" % i, b"") for i in range(400)))
+    env.close()
+    result = call(path, *words)
+    assert result.exit_code != 0 and str(result.exception) == "the 400 records have no bytes"
 
 
 def test_a_request_takes_as_long_as_tune_measured(

@@ -19,7 +19,6 @@ import pytest
 
 from lmdbio.observe import timeline
 from lmdbio.placement.policy import READERS
-from tests.support.traces import check
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
@@ -221,9 +220,9 @@ def test_each_rank_writes_a_trace_and_together_they_tell_what_was_done(
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"t.r{rank}.json" for rank in range(4)]
     traces = [timeline.load(file) for file in files]
-    assert [check(trace) for trace in traces] == [[]] * 4
+    assert [timeline.check(trace) for trace in traces] == [[]] * 4
     merged = timeline.merge(traces)
-    assert check(merged) == []
+    assert timeline.check(merged) == []
     stages = timeline.stages(merged)
     assert {line.process.split()[1] for line in stages} == {"0", "1", "2", "3"}
     roots = {line.process.split()[1] for line in stages if line.stage == "publish"}

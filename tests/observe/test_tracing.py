@@ -30,7 +30,6 @@ from lmdbio.cli import cli
 from lmdbio.observe import active, timeline, tracing
 from tests.support import databases
 from tests.support.in_memory import InMemory, memory_engine
-from tests.support.traces import check
 
 COUNT = 3000
 VALUE_BYTES = 3000
@@ -63,7 +62,7 @@ def events(trace: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
 
 def sound(path: str | Path) -> dict[str, Any]:
     trace = timeline.load(path)
-    assert check(trace) == []
+    assert timeline.check(trace) == []
     return trace
 
 
@@ -128,7 +127,8 @@ def test_a_trace_of_a_reader_shows_its_thread_and_its_blocks(path, tmp_path):
     assert len(events(read, ph="b", name="block")) == stats.blocks == 6
     filled = total(read, "wait for reads") + total(read, "publish")
     assert filled == pytest.approx(stats.fill_seconds, abs=1e-5)
-    assert len(events(read, name="publish")) == stats.blocks
+    blocks = [event["args"]["block"] for event in events(read, name="publish")]
+    assert blocks == list(range(stats.blocks))
     assert total(read, "wait for a block") == pytest.approx(stats.wait_seconds, abs=1e-5)
 
 
@@ -382,7 +382,7 @@ def test_forked_workers_write_files_of_their_own(path, tmp_path):
         stages = {event["name"] for event in events(read, ph="X", cat="stage")}
         assert {"locate", "plan", "wait", "copy"} <= stages, file
     assert len(pids) == 3
-    assert check(timeline.merge([timeline.load(file) for file in files])) == []
+    assert timeline.check(timeline.merge([timeline.load(file) for file in files])) == []
 
 
 def test_a_second_process_does_not_write_over_the_file_of_the_first(path, tmp_path):
@@ -433,6 +433,31 @@ def test_machines_are_brought_together_by_the_wall_clock():
         ("a", 2, 20),
         ("b", 1, 10),
     ]
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        (span(10, 5) | {"ph": "?"}, "phase"),
+        (span(10, 5) | {"pid": "5"}, "process"),
+        (span(10, -1), "duration"),
+        (span(-1, 1), "time"),
+        (span(12, 10), "overlaps"),
+        ({k: v for k, v in span(1, 1).items() if k != "tid"}, "thread"),
+        (span(1, 1) | {"ph": "e", "id": "1"}, "beginning"),
+        (span(1, 1) | {"ph": "b", "id": "1"}, "never ends"),
+        ({"ph": "C", "name": "n", "pid": 5, "tid": 0, "ts": 1, "args": {"x": "y"}}, "counter"),
+    ],
+)
+def test_what_is_wrong_with_a_trace_is_found(event, word, tmp_path):
+    good = made("a", 0, 0, span(10, 10), span(11, 2), span(13, 7), span(12, 100, tid=6))
+    assert timeline.check(good) == []
+    bad = made("a", 0, 0, span(10, 10), event)
+    (fault,) = timeline.check(bad)
+    assert word in fault
+    (tmp_path / "bad.json").write_text(json.dumps(bad), encoding="utf-8")
+    told = CliRunner().invoke(cli, ["trace", str(tmp_path / "bad.json")])
+    assert told.exit_code == 1 and f"bad.json: {fault}" in str(told.exception)
 
 
 def test_the_command_sums_up_and_merges(path, tmp_path):

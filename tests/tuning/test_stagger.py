@@ -15,7 +15,7 @@ import pytest
 
 from lmdbio import share
 from lmdbio.cli.choices import turn_choices
-from lmdbio.errors import IncompatibleError
+from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.machine import calibration
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.measured import choose_tokens
@@ -311,3 +311,44 @@ def test_ranks_that_cannot_speak_to_each_other_are_told(monkeypatch):
 )
 def test_numbers_of_readers_are_powers_of_two_and_all(nodes: int, counts: tuple[int, ...]) -> None:
     assert counts_of(nodes) == counts
+
+
+class Unsettled:
+    """A job whose ranks have no environment in common."""
+
+    nodes, size, rank = ((0,), (1,)), 2, 0
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.told: list[BaseException] = []
+        self.is_freed = False
+
+    def together(self, step: object) -> None:
+        raise self.error
+
+    def fail(self, error: BaseException) -> None:
+        self.told.append(error)
+
+    def free(self) -> None:
+        self.is_freed = True
+
+
+def test_who_cannot_connect_goes_no_further(monkeypatch):
+    def connect(comm: object) -> None:
+        raise PeerError("rank 1 failed: KeyboardInterrupt")
+
+    monkeypatch.setattr(share, "connect", connect)
+    with pytest.raises(PeerError, match="rank 1"):
+        stagger.measure("nowhere", None, seconds=1)
+
+
+@pytest.mark.parametrize("error", [ValueError("environments differ"), KeyboardInterrupt()])
+def test_a_failure_to_settle_is_told_to_the_other_ranks(monkeypatch, error):
+    job = Unsettled(error)
+    monkeypatch.setattr(share, "connect", lambda comm: job)
+    if isinstance(error, ValueError):
+        assert stagger.measure("nowhere", None, seconds=1).reason == "environments differ"
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            stagger.measure("nowhere", None, seconds=1)
+    assert job.told == [error] and job.is_freed

@@ -13,6 +13,8 @@ import os
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import lmdb
 import pytest
@@ -24,7 +26,7 @@ from lmdbio.cli import cli
 from lmdbio.machine import calibration, storage, tuned
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.storage import Storage
-from lmdbio.tuning import tune
+from lmdbio.tuning import job, tune
 from lmdbio.tuning.tune import Trial
 
 SAMPLES = (
@@ -55,6 +57,27 @@ def identity(path: Path) -> str:
 
 
 # --- measuring ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [2, 49])
+def test_each_node_begins_at_a_request_of_its_own(path, monkeypatch, nodes):
+    begun = []
+
+    def run_trial(engine, trial, size, seconds, memory, *, seed, begins):
+        trial = Trial("direct", "stream", size // 49, 1)  # so many requests
+        begun.append(int(next(tune._places(engine, trial, size, 1, 0, begins))[0]))
+        return Sample("direct", "stream", trial.request_bytes, 1, 1, 1.0)
+
+    monkeypatch.setattr(job, "run_trial", run_trial)
+    for rank in range(nodes):
+        alone: Any = SimpleNamespace(
+            nodes=[(r,) for r in range(nodes)], rank=rank, together=lambda step: [step()]
+        )
+        runs = job._Runs(path, alone)
+        runs._run(Trial("direct", "stream", 1 << 12, 1), nodes, 1.0)
+        runs.close()
+    each = (path / "data.mdb").stat().st_size // 49
+    assert begun == [49 * rank // nodes * each for rank in range(nodes)]
 
 
 @pytest.mark.parametrize("direct", [True, False])
