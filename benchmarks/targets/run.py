@@ -9,7 +9,9 @@ everybody round by round, each run in processes of its own. The bounds are judge
 the JSON has every sample.
 
 The exit status is 0 if all was reached, 1 if something was not, 2 if something has no figure,
-and 128 and the signal's number if it was interrupted. Figures measured up to then are kept.
+69 if this machine lacks what the whole takes, 70 if the whole could not go on (one line says why:
+no room for a data set, say), and 128 and the signal's number if it was interrupted. Figures
+measured up to then are kept.
 """
 
 from __future__ import annotations

@@ -260,8 +260,8 @@ def digest(data: Any) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def content_of(made: Dataset, progress: Progress) -> str:
-    """Return the hash of what py-lmdb reads; leave the keys in ``keys_file``."""
+def read_back(made: Dataset, progress: Progress) -> Dataset:
+    """Return the data set as py-lmdb reads it; leave the keys in ``keys_file``."""
     keys, found, size = [], hashlib.blake2b(digest_size=DIGEST_BYTES), 0
     with lmdb.open(str(made.path), readonly=True, lock=False) as env:
         with env.begin(buffers=True) as txn:
@@ -273,7 +273,7 @@ def content_of(made: Dataset, progress: Progress) -> str:
                     progress(size)
     progress(made.value_bytes)
     made.keys_file.write_bytes(b"\n".join(keys))
-    return found.hexdigest()
+    return replace(made, count=len(keys), value_bytes=size, content=found.hexdigest())
 
 
 def write(recipe: Recipe, path: Path, progress: Progress) -> Dataset:
@@ -342,6 +342,9 @@ def ensure(recipe: Recipe, folder: Path, console: Console | None = None) -> tupl
 
     Returns:
         The data set, and whether it was there already.
+
+    Raises:
+        ValueError: py-lmdb does not read back what it wrote.
     """
     path = folder / recipe.name
     with bars(console or Console(quiet=True), sizes=True) as progress:
@@ -353,10 +356,16 @@ def ensure(recipe: Recipe, folder: Path, console: Console | None = None) -> tupl
         made = existing(recipe, path)
         if made is not None:
             with contextlib.suppress(lmdb.Error):
-                if content_of(made, counted("hash")) == made.content:
+                if read_back(made, counted("hash")) == made:
                     return made, True
         made = write(recipe, path, counted("write"))
-        made = replace(made, content=content_of(made, counted("hash")))
+        found = read_back(made, counted("hash"))
+    if found != replace(made, content=found.content):
+        raise ValueError(
+            f"{path}: py-lmdb reads {found.count:,} records of {found.value_bytes:,} bytes, "
+            f"{made.count:,} of {made.value_bytes:,} were written"
+        )
+    made = found
     # It comes last: a data set without one is written again.
     text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
     manifest(path).write_text(text + "\n", encoding="utf-8")

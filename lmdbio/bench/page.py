@@ -187,18 +187,19 @@ def costs_section(
 
 def table_section(findings: Findings) -> str:
     """Show all columns; contestants without figures have a line for all of their transfers."""
-    said: dict[tuple[str, str], list[str]] = {}
+    said: dict[tuple[str, str, bool], list[str]] = {}
     for row in findings.rows:
         if row.wrong or not row.rates:
             why = row.wrong or row.trial.skipped or "not measured"
-            sizes = said.setdefault((row.title, why), [])
+            sizes = said.setdefault((row.title, why, bool(row.wrong)), [])
             sizes += [size_text(row.trial.transfer)] * bool(row.trial.transfer)
-    absent = {", ".join([name, *sizes]): why for (name, why), sizes in said.items()}
+    absent = {", ".join([name, *sizes]): why for (name, why, _), sizes in said.items()}
+    bad = {", ".join([name, *sizes]) for (name, _, wrong), sizes in said.items() if wrong}
     lead = (
         "Medians. Fetched: what the readers made the kernel fetch from storage. Device: what "
         "the block device served meanwhile, for whomever."
     )
-    return table([findings], "Every contestant").section(lead, facts_html(absent))
+    return table([findings], "Every contestant").section(lead, facts_html(absent, bad=bad))
 
 
 def facts_section(findings: Findings) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
 from threading import Lock
 
@@ -37,7 +39,7 @@ def reading(
     Returns:
         A function that gives the number of requests and of bytes.
     """
-    waiting, done, lock = iter(list(offsets)), count(1), Lock()
+    waiting, done, lock = deque(offsets), count(1), Lock()
     # Anonymous memory begins at a page, as O_DIRECT wants it; written to, so that it is there.
     memory = [mmap.mmap(-1, transfer) for _ in range(depth)]
     for piece in memory:
@@ -46,23 +48,27 @@ def reading(
     def serve(fd: int, piece: mmap.mmap) -> int:
         """Take one offset after the other until none is left, and return how many."""
         buffers, served = [memoryview(piece)], 0
-        while True:
-            with lock:
-                offset = next(waiting, None)
-            if offset is None:
-                return served
-            got = os.preadv(fd, buffers, offset)
-            if got != transfer:
-                raise OSError(f"{path}: {got} of {transfer} bytes at offset {offset}")
-            served += 1
-            with lock:
-                if next(done) % lap_requests == 0 and lap is not None:
-                    lap()
+        try:
+            while True:
+                with lock:
+                    offset = waiting.popleft() if waiting else None
+                if offset is None:
+                    return served
+                got = os.preadv(fd, buffers, offset)
+                if got != transfer:
+                    raise OSError(f"{path}: {got} of {transfer} bytes at offset {offset}")
+                served += 1
+                with lock:
+                    if next(done) % lap_requests == 0 and lap is not None:
+                        lap()
+        finally:
+            waiting.clear()  # who fails, or is interrupted, ends the others too
 
     def read() -> Totals:
         fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
         try:
-            with ThreadPoolExecutor(depth) as threads:
+            with ThreadPoolExecutor(depth) as threads, ExitStack() as end:
+                end.callback(waiting.clear)  # before the pool waits for its threads
                 others = [threads.submit(serve, fd, piece) for piece in memory[1:]]
                 requests = serve(fd, memory[0]) + sum(other.result() for other in others)
         finally:

@@ -72,21 +72,32 @@ def consume(
             where every byte is looked at; else value by value.
     """
     records = total = 0
+    numbers = itertools.count(1)  # one is taken with each value that comes alone: none is zero
     for indices, values in parts:
-        if check is not None:
-            values = values if hasattr(values, "lengths") else list(values)
-            for index, value in zip(map(int, indices), values, strict=False):
-                check(index, value)
-        records += len(indices)
-        if weigh is len and hasattr(values, "lengths"):  # a batch knows without looking at values
-            total += int(values.lengths.sum())
-        elif weigh is not len and arrays:
-            total += array_sum(values)
+        if not hasattr(values, "lengths"):  # value by value: a view may last until the next one
+            if check is not None:
+                values = checked(indices, values, check)
+            total += sum(map(weigh, itertools.compress(values, numbers)))
         else:
-            total += sum(map(weigh, values))
+            batch: Any = values
+            if check is not None:
+                for index, value in zip(map(int, indices), batch, strict=True):
+                    check(index, value)
+            records += len(batch)
+            if weigh is len:  # a batch knows without looking at values
+                total += int(batch.lengths.sum())
+            else:
+                total += array_sum(batch) if arrays else sum(map(weigh, batch))
         if lap is not None:
             lap()
-    return records, total
+    return records + next(numbers) - 1, total
+
+
+def checked(indices: Iterable[Any], values: Iterable[Any], check: Check) -> Iterator[Any]:
+    """Yield values, each after it was shown to ``check``."""
+    for index, value in zip(map(int, indices), values, strict=False):
+        check(index, value)
+        yield value
 
 
 def word_sum(value: Any) -> int:

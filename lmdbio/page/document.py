@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 __all__ = ["STYLE", "document", "facts_html", "header", "section", "tiles"]
@@ -124,10 +124,19 @@ def section(title: str, lead: str, body: str, kind: str = "") -> str:
     return f'<section class="{kind}"><h2>{escape(title)}</h2>{below}{body}</section>'
 
 
-def facts_html(facts: Mapping[str, str], notes: Sequence[str] = ()) -> str:
-    """Return names and texts side by side, and notes below them."""
+def facts_html(
+    facts: Mapping[str, str], notes: Sequence[str] = (), bad: Collection[str] = ()
+) -> str:
+    """Return names and texts side by side, and notes below them.
+
+    Args:
+        facts: texts by name.
+        notes: remarks below them.
+        bad: names of those that warn.
+    """
     items = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
+        f'<dt>{escape(name)}</dt><dd class="{"bad" * (name in bad)}">{escape(text)}</dd>'
+        for name, text in facts.items()
     )
     listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f"<dl>{items}</dl>" * bool(items) + f"<ul>{listed}</ul>" * bool(listed)

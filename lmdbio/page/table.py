@@ -101,6 +101,7 @@ class Table:
         """Return it as a section of a page, below its title and a sentence, above ``body``."""
         return section(self.title, lead, self.as_html() + body)
 
-    @staticmethod
-    def _lines(columns: Sequence[tuple[str, bool, list[str]]]) -> list[tuple[str, ...]]:
+    def _lines(self, columns: Sequence[tuple[str, bool, list[str]]]) -> list[tuple[str, ...]]:
+        if not columns:
+            return [() for _ in self.rows]
         return list(zip(*(texts for _, _, texts in columns), strict=True))

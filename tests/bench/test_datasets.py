@@ -8,6 +8,7 @@ Method: small sets, parsed by a few lines of protobuf and read by py-lmdb.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,20 @@ def test_an_intact_data_set_is_reused_and_a_damaged_one_written_again(tmp_path: 
     third, reused = datasets.ensure(recipe, tmp_path)
     assert not reused
     assert third.content == made.content
+
+
+def test_a_record_that_was_lost_in_writing_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def twice(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in datasets.fixed_records(recipe):
+            yield min(key, b"%08d" % 5), value
+
+    monkeypatch.setitem(datasets.RECORDS, "twice", twice)
+    recipe = Recipe("twice", "twice", 8000, record_bytes=1000)
+    with pytest.raises(ValueError, match="reads 6 records of 6,000 bytes, 8 of 8,000 were"):
+        datasets.ensure(recipe, tmp_path)
+    assert datasets.existing(recipe, tmp_path / "twice") is None
 
 
 def test_another_recipe_or_a_lost_manifest_means_writing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 from lmdbio.bench import findings, tables, trials
 from lmdbio.bench.page import page
 from lmdbio.page import drawing
+from lmdbio.page.table import Table
 from tests.support.benching import made_findings, parsed
 
 
@@ -90,6 +91,20 @@ def test_the_page_is_well_formed_and_needs_nothing_else(access: str) -> None:
         assert word in words
     assert "prefers-color-scheme: dark" in text
     assert "viewport" in text
+
+
+def test_who_gave_other_values_stands_out_on_the_page() -> None:
+    found = made_findings()
+    found.rows[2].wrong = "its records differ"
+    told = {dd.text: dd.get("class") for dd in parsed(page(found)).iter("dd")}
+    assert told["its records differ"] == "bad"
+    assert told["fio is not installed"] != "bad"
+
+
+def test_a_table_of_empty_cells_is_shown() -> None:
+    made = Table("", ("a", "b"), [("", "")], notes=["nobody"])
+    assert "nobody" in made.as_html()
+    Console(file=io.StringIO()).print(made.on_screen())
 
 
 def test_a_page_of_nothing_is_still_a_page() -> None:

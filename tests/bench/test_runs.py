@@ -11,6 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from lmdbio.bench import (
     layout,
     measure,
     micro,
+    plain,
     processes,
     readers,
     runner,
@@ -50,6 +54,44 @@ def test_a_cursor_steps_over_what_belongs_to_others(
     content = databases.content(small.path)
     assert seen == [(i, content[i][1]) for run in runs for i in run]
     assert totals[0] == len(seen)
+
+
+def test_a_value_is_looked_at_before_the_next_one_is_asked_for() -> None:
+    told: list[str] = []
+
+    def values() -> Iterator[bytes]:
+        for index in range(2):
+            told.append(f"asked {index}")
+            yield b"12"
+
+    parts = [(range(3), values())]
+    totals = readers.consume(parts, check=lambda index, _: told.append(f"checked {index}"))
+    assert told == ["asked 0", "checked 0", "asked 1", "checked 1"]
+    assert totals == (2, 4)  # what came, not the three that were asked for
+    assert readers.consume([(range(3), values())]) == (2, 4)
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_plain_reader_that_fails_ends_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    asked: list[int] = []
+
+    def preadv(_fd: int, _buffers: object, offset: int) -> int:
+        asked.append(offset)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main == (error is KeyboardInterrupt):
+            raise error
+        time.sleep(0.001)
+        return 1
+
+    path = tmp_path / "file"
+    path.touch()
+    monkeypatch.setattr(os, "preadv", preadv)
+    read = plain.reading(range(1000), 1, str(path), direct=False, depth=3)
+    with pytest.raises(error):
+        read()
+    assert len(asked) < 100
 
 
 @pytest.mark.parametrize("processes", [1, 3])

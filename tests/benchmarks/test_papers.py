@@ -18,6 +18,7 @@ from benchmarks.papers.page import Report, as_json, as_page, unmentioned
 from benchmarks.papers.runs import RUNS
 from benchmarks.papers.simulated import GIVES, check_cases
 from lmdbio.page.table import Table
+from tests.support import ROOT
 
 CLAIMS = read_claims()
 
@@ -27,6 +28,12 @@ def test_every_result_that_a_figure_names_comes_from_a_run() -> None:
     assert {name for one in CLAIMS for name in one.results} <= given
     assert {one.paper for one in CLAIMS} == set(PAPERS)
     assert len({(one.paper, one.label) for one in CLAIMS}) == len(CLAIMS) > 120
+
+
+def test_every_file_that_a_figure_names_is_there() -> None:
+    named = {path for one in CLAIMS for path in re.findall(r"[\w/]+/\w+\.\w+", one.here)}
+    assert len(named) > 30
+    assert not [path for path in sorted(named) if not (ROOT / path).exists()]
 
 
 @pytest.mark.parametrize(
