@@ -106,6 +106,8 @@ class WaitingLoads:
             begun = monotonic_ns()
             try:
                 self._loads.begin(load)
+                if isinstance(load.reads, TierReads):
+                    load.reads.await_from_now()
                 while not self._loads.poll(load, _core.SLICE_MS):
                     if load.is_late:
                         self._leave(load)

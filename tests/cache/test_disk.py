@@ -41,6 +41,7 @@ from tests.cache.support import (
     ROOM,
     VALUES,
     Failing,
+    OneByOne,
     UnderWay,
     by_records,
     flip,
@@ -356,6 +357,22 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
         read(records, EVERY)
         assert records.stats().disk_records > before.disk_records, "it is asked again"
     assert time.monotonic() - begun < 20, "once, and not for each batch"
+
+
+def test_a_slow_disk_is_none_that_does_not_answer(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(path, folder)
+    limits = CacheLimits(load_bytes=9 * GRAIN, stuck_s=0.5)
+    records, kept = opened(path, folder, ROOM, limits=limits)
+    assert isinstance(kept.back, DiskTier)
+    engine = kept.back._engine
+    monkeypatch.setattr(engine, "submit", OneByOne(engine.submit, 0.08))
+    begun = time.monotonic()
+    with records:
+        read(records, EVERY)  # all loads begin at once, and the last one ends late
+        assert time.monotonic() - begun > 2 * limits.stuck_s
+        assert not records.stats().file_records and not kept.table.has_lost
 
 
 @pytest.mark.parametrize("memory", [0, 60 * GRAIN])
