@@ -145,6 +145,7 @@ class WaitingLoads:
         with loads.lock:
             if not has_come:
                 loads.table.mark(states, load.grains, LOST)
+            load.buffer = None  # something may still fill it: no other load takes it
             loads.end(load)
         if has_come:
             raise error

@@ -32,6 +32,7 @@ from lmdbio import _core
 from lmdbio.cache import CacheLimits, find, verify
 from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
+from lmdbio.cache.table import LOST
 from lmdbio.observe.stats import Stats
 from lmdbio.records.records import Records
 from tests.cache.support import (
@@ -45,6 +46,8 @@ from tests.cache.support import (
     UnderWay,
     by_records,
     flip,
+    flip_pages,
+    only_file,
     opened,
     read,
     wait_for,
@@ -276,6 +279,41 @@ def test_a_database_that_is_rewritten_gives_its_old_bytes_or_an_error(
 
 
 # --- disks that fail
+
+
+def test_spare_buffers_have_a_bound_and_none_that_failed_is_used_again(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = CacheLimits(piece_bytes=4 * GRAIN, buffer_bytes=8 * GRAIN, loads=8)
+    records, kept = opened(path, folder, limits=limits, engine="pread")
+    engine, buffers = records._routes.engine, list[Any]()
+    submit, size = engine.submit, max(limits.piece_bytes, kept.table.map.size)
+
+    def fails(reads: Any, keep: Any = None) -> _core.Ticket:
+        buffers.append(keep)
+        if keep is buffers[0]:
+            raise OSError(errno.EIO, "the disk is on fire")
+        return submit(reads, keep)
+
+    monkeypatch.setattr(engine, "submit", fails)
+    with records:
+        read(records, EVERY[: COUNT // 2])
+        assert 0 < len(kept._loads._spare) * size <= limits.buffer_bytes
+        read(records, EVERY[: 2 * COUNT // 3])
+        lost = np.count_nonzero(kept.table.back == LOST)
+        assert 0 < lost * kept.table.map.size <= size, "one load is"
+    assert not kept._loads._spare
+
+
+def test_a_disk_that_is_given_up_for_damage_is_given_no_grains(path: Path, folder: Path) -> None:
+    job(path, folder)
+    flip_pages(path, only_file(folder), 30)
+    records, kept = opened(path, folder, limits=CacheLimits(damaged_max=0))
+    with records:
+        for _ in range(2):
+            read(records, EVERY)
+        assert kept.back is not None and kept.back.is_over
+        assert kept.table.is_full, "nothing is to be read"
 
 
 def test_a_file_whose_part_cannot_be_noted_is_an_error_and_closed(
