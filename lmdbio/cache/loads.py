@@ -164,7 +164,9 @@ class GrainLoads:
     def _after_fork(self) -> None:
         # The loads were the parent's: grains that they had not brought are absent here. The disk
         # is the parent's to write.
-        self.lock, self.to_front, self.to_back, self.copies = Lock(), [], [], deque()
+        self.lock, self.copies = Lock(), deque()
+        self.to_front, self.to_back, self._spare = [], [], []
+        self.table.look_again()  # a thread of the parent may have marked some, and no more
         self._note_full()
 
     def closed(self) -> Error:
@@ -393,11 +395,11 @@ class GrainLoads:
         loads = self.to_front if load.to_memory else self.to_back
         with contextlib.suppress(ValueError):
             loads.remove(load)
-        buffer = load.buffer
+        buffer, most = load.buffer, self.limits.buffer_bytes
         load.close()
-        if self.table.is_full:
+        if self.table.is_full or self.front.memory is None:
             self._spare.clear()
-        elif buffer is not None:
+        elif buffer is not None and (len(self._spare) + 1) * buffer.size <= most:
             self._spare.append(buffer)
 
     def close(self) -> None:
@@ -408,7 +410,7 @@ class GrainLoads:
         with self.lock:
             self.front.close()
             loads = list(chain(self.to_front, self.to_back))
-            self.to_front, self.to_back, self.copies = [], [], deque()
+            self.copies, self.to_front, self.to_back, self._spare = deque(), [], [], []
         is_away = self.back is not None and self.back.is_away
         for load in loads:
             with load.lock:

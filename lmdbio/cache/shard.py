@@ -57,7 +57,7 @@ class ApartRows:
         extents: _core.Extents,
         take: Take,
     ) -> None:
-        self._loads, self.is_abandoned = loads, False
+        self._loads, self._back, self.is_abandoned = loads, back, False
         self.lost: Flags = table.lacks(extents) | back.is_away
         self.addresses: U64 = np.zeros(len(extents), np.uint64)
         self._reads: TierReads | None = None
@@ -81,7 +81,7 @@ class ApartRows:
             reads.abandon()
             self.is_abandoned = True
         self.lost[np.flatnonzero(~self.lost)[~reads.right()]] = True
-        if len(reads.damaged):
+        if len(reads.damaged) and not self._back.is_over:  # which is asked no more
             self._loads.forget(reads.damaged)
         self._reads = None
         return True
@@ -239,8 +239,9 @@ class CacheShard:
     def close(self) -> None:
         """Give up what is under way, and the memory, unless somebody holds that; unlock the file.
 
-        May be called twice.
+        May be called twice, and before ``open``.
         """
-        self._loads.close()
+        loads: GrainLoads | None = getattr(self, "_loads", None)
+        (loads or self._front).close()
         if self.back is not None:
             self.back.close()

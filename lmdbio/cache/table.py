@@ -71,8 +71,8 @@ class GrainTable:
         # Behind it lie parts of records that another shard has.
         self.front[begins[:in_memory] >= limit] = PRESENT
         self.back[begins >= limit] = PRESENT
-        self.has_lost, self._missing = False, self._find_missing()
-        self.is_full = not self._missing.any()
+        self.has_lost = False
+        self.look_again()
 
     def _end(self, grains: int) -> int:
         """Return where so many grains end in the file."""
@@ -102,10 +102,14 @@ class GrainTable:
         # First: a lost grain is never taken for a present one.
         self.has_lost |= state == LOST
         states[grains] = state
-        self._missing = self._find_missing()
-        self.is_full = not self._missing.any()
+        self.look_again()
 
     # --- what there is to be read
+
+    def look_again(self) -> None:
+        """Note what is missing; for one thread at a time, and in a child that is forked."""
+        self._missing = self._find_missing()
+        self.is_full = not self._missing.any()
 
     def _find_missing(self) -> Flags:
         missing = np.zeros(len(self.kept), np.bool_)

@@ -124,6 +124,10 @@ class TierReads:
         self.close()
         return True
 
+    def await_from_now(self) -> None:
+        """Note that somebody begins to wait: what nobody has looked at meanwhile is not late."""
+        self._moved_s = monotonic()
+
     @property
     def is_late(self) -> bool:
         """Whether nothing has arrived for so long that nobody should wait."""

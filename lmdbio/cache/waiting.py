@@ -106,6 +106,8 @@ class WaitingLoads:
             begun = monotonic_ns()
             try:
                 self._loads.begin(load)
+                if isinstance(load.reads, TierReads):
+                    load.reads.await_from_now()
                 while not self._loads.poll(load, _core.SLICE_MS):
                     if load.is_late:
                         self._leave(load)
@@ -143,6 +145,7 @@ class WaitingLoads:
         with loads.lock:
             if not has_come:
                 loads.table.mark(states, load.grains, LOST)
+            load.buffer = None  # something may still fill it: no other load takes it
             loads.end(load)
         if has_come:
             raise error

@@ -204,6 +204,36 @@ class UnderWay:
         """Nothing: they are no reads."""
 
 
+class OneByOne:
+    """``engine.submit`` of a disk that serves what it was given one by one, slowly.
+
+    Args:
+        submit: starts the reads.
+        each_s: seconds that it takes for each.
+    """
+
+    def __init__(self, submit: Callable[..., Any], each_s: float) -> None:
+        self._submit, self._each_s, self._free_s = submit, each_s, 0.0
+
+    def __call__(self, reads: Any, keep: object = None) -> _Served:
+        self._free_s = max(self._free_s, time.monotonic()) + self._each_s
+        return _Served(self._submit(reads, keep), self._free_s)
+
+
+class _Served:
+    """Reads that end at some time, and not before."""
+
+    def __init__(self, reads: Any, ends_s: float) -> None:
+        self._reads, self._ends_s, self.close = reads, ends_s, reads.close
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        time.sleep(min(timeout_ms, 5) / 1000)
+        return time.monotonic() >= self._ends_s and bool(self._reads.poll(timeout_ms))
+
+    def left(self) -> float:
+        return float(time.monotonic() < self._ends_s)
+
+
 def flip(file: Path, offset: int) -> None:
     with file.open("r+b") as cache:
         cache.seek(offset)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from hypothesis import given, settings, strategies as st
 import lmdbio
 from lmdbio import _core
 from lmdbio.cache import CacheLimits, CacheShard
+from lmdbio.placement.homes import Room
 from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
 from tests.cache.support import COUNT, GRAIN, ROOM, VALUES, written
@@ -244,6 +246,36 @@ def test_a_forked_child_reads_what_its_parent_had_begun(path: Path) -> None:
         read_all_ways(records, list(range(COUNT)))
 
 
+def test_a_child_sees_what_a_thread_of_its_parent_was_marking(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, kept = opened(path)
+    marks, may_go_on = threading.Event(), threading.Event()
+    find_missing, forks = kept.table._find_missing, threading.get_ident()
+
+    def held() -> Any:
+        if threading.get_ident() != forks:
+            marks.set()
+            may_go_on.wait(60)
+        return find_missing()
+
+    monkeypatch.setattr(kept.table, "_find_missing", held)
+    with records, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(all_values, records)
+        assert marks.wait(60)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                signal.alarm(20)
+                code = all_values(records) != VALUES
+            finally:
+                os._exit(code)
+        may_go_on.set()
+        assert os.waitpid(child, 0)[1] == 0
+        assert found.result(60) == VALUES
+
+
 # --- when something fails
 
 
@@ -344,6 +376,16 @@ def test_closed_records_say_so_and_views_live_on(path: Path) -> None:
             call([1, 2])
     with pytest.raises(lmdbio.Error, match=r"data\.mdb: was closed"):
         list(begun.values())
+
+
+def test_what_was_never_filled_is_closed(path: Path) -> None:
+    with Records(path) as records:
+        homes = even_homes(records, 1)
+        kept = CacheShard(homes, 0, Room(ROOM), int(homes.limits.max()))
+        assert kept.memory_bytes
+        for _ in range(2):
+            kept.close()
+        assert not kept.memory_bytes
 
 
 @pytest.fixture(params=[0, 1])

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 # --- what is kept
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(by_records, id="by_records"),
+        pytest.param(partial(by_records, engine="direct"), id="direct"),
+        pytest.param(by_reader, id="by_reader"),
+        pytest.param(partial(by_reader, warm="preload"), id="preload"),
+    ],
+    indirect=True,
+)
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_next_job_reads_nothing_of_the_data_file(
     job: Callable[..., Job], tier: str, folder: Path, memory: int
