@@ -19,6 +19,7 @@ from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.environment import Tier
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.simulate import ROW_SOURCES
+from lmdbio.system.amounts import BYTES_MAX
 
 __all__ = ["BATCH", "EPOCHS", "ReaderWords", "epochs_table", "reader_options", "simulate_readers"]
 
@@ -161,7 +162,7 @@ def cache_of(tiers: Sequence[Tier], given: Cache | None) -> Cache | None:
     Raises:
         ValueError: there are more than these two.
     """
-    rooms = [int(tier.capacity * MIB) for tier in tiers]
+    rooms = [_room(tier) for tier in tiers]
     if given is not None:
         memory = rooms.pop(0) if given.memory else 0
         return replace(given, memory=memory, disk_bytes=rooms.pop(0) if given.disk else None)
@@ -176,12 +177,17 @@ def cache_of(tiers: Sequence[Tier], given: Cache | None) -> Cache | None:
     return Cache(memory, "disk" if disk else None, disk or None)
 
 
+def _room(tier: Tier) -> int:
+    """Return the capacity of a tier, whole bytes, as far as a cache takes them."""
+    return int(min(tier.capacity * MIB, BYTES_MAX))
+
+
 def outcomes(
     scenario: model.Scenario, job: Job, policies: Sequence[model.Policy] | None
 ) -> Iterator[model.Outcome]:
     """Yield what the job comes to, or each policy."""
     located, environment = scenario.data.located(scenario.seed), scenario.environment
-    tiers = tuple(tier for tier in environment.tiers if tier.capacity)
+    tiers = tuple(tier for tier in environment.tiers if _room(tier))
     environment = replace(environment, tiers=tiers)
     if policies is None:
         yield model.run_reader(located.extents, job, environment, located.options)

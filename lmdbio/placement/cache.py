@@ -122,15 +122,22 @@ class Cache:
 
     def _refuse_words(self) -> None:
         """Raise ValueError for a word that there is not, or no more."""
+        known = {"placement": tuple(PLACEMENTS), "warm": tuple(Warm)}
+        for name, words in known.items():
+            word = getattr(self, name)
+            if not isinstance(word, str):
+                raise ValueError(
+                    f"Cache: {name} must be one of {', '.join(words)}, not {type(word).__name__}"
+                )
         if self.placement in REMOVED:
             raise ValueError(
                 f"Cache: there is no placement={self.placement} any more: write "
                 f"{REMOVED[self.placement]}"
             )
-        for name, known in (("placement", PLACEMENTS), ("warm", tuple(Warm))):
-            if getattr(self, name) not in known:
+        for name, words in known.items():
+            if getattr(self, name) not in words:
                 raise ValueError(
-                    f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                    f"Cache: {name} must be one of {', '.join(words)}, not {getattr(self, name)!r}"
                 )
 
     @property

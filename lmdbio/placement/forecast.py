@@ -367,8 +367,8 @@ class Outlook:
     # --- what is read for it
 
     def epochs(self) -> Iterator[Forecast]:
-        """Return the forecast of each epoch, and of what is read before the first."""
-        if self._preloads:
+        """Return the forecast of each epoch, and of what is read before the first, if anything."""
+        if self._preloads and (self._placement.keep is not None or self.held_bytes):
             yield _forecast(None, NOTHING, self._fill(), 0)
         for number in range(self._job.epochs):
             epoch = self.epoch(number)

@@ -146,6 +146,7 @@ class _Offer(NamedTuple):
 
     Attributes:
         room: memory and disk that this root has for its home.
+        need: bytes of memory that it takes at most, of those that were asked for.
         request_bytes_max: bytes of a request.
         silence: reason why it cannot send rows; empty: it can.
         left: end of the part that an earlier job has left on its disk, offset in bytes; None:
@@ -153,6 +154,7 @@ class _Offer(NamedTuple):
     """
 
     room: Room
+    need: int
     request_bytes_max: int
     silence: str
     left: int | None
@@ -233,9 +235,10 @@ def agree_cache(
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
         size, beside = measure(source)
-        memory = _memory_room(wish, schedule, source, roots_here, beside)
+        need = _need(wish, schedule, source)
+        memory = _memory_room(wish, source, roots_here, need, beside)
         room, left = _take_disk(wish, source, team, roots, roots_here, memory)
-        return _Offer(room, size, silence, left)
+        return _Offer(room, need, size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
@@ -252,9 +255,8 @@ def agree_cache(
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
     text = _told(taken) if wish.rule.keep is None else _told_records(wish, roots)
     reason = _reason(text, silence, _hint(wish, schedule, taken[0], offers))
-    library = None if silence else library
     buffer_bytes = LIMITS.buffer_bytes if any(one.is_split for one in taken) else 0
-    are_sent = not silence and roots > 1
+    are_sent, library = not silence and roots > 1, None if silence else library
     return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
 
 
@@ -273,7 +275,7 @@ def _store(
     room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
     assert not isinstance(index, CursorWalk)  # refused with the arguments
     if wish.rule.keep is not None:
-        memory = _core.MappedMemory(max(1, _need(wish, schedule, source)))
+        memory = _core.MappedMemory(max(1, offers[team].need))
         return RecordStore(wish.rule, team, tuple(one.memory for one in rooms), memory)
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
     homes = wish.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
@@ -348,7 +350,8 @@ def _take_disk(
 
 def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
     """Return the bytes of memory that a root takes at most, of those that were asked for."""
-    assert isinstance(wish.cache, Cache)
+    if not isinstance(wish.cache, Cache):
+        return 0  # none were
     if wish.rule.keep is None:
         whole = source.engine.size() // len(schedule.teams)
     else:
@@ -359,9 +362,12 @@ def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
 
 
 def _memory_room(
-    wish: Wish, schedule: Schedule, source: RootSource, roots_here: int, window_bytes: int
+    wish: Wish, source: RootSource, roots_here: int, need: int, window_bytes: int
 ) -> int:
     """Return how many bytes of memory a root keeps at most, beside its window.
+
+    Args:
+        need: bytes of memory that it takes at most, of those that were asked for.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
@@ -369,7 +375,6 @@ def _memory_room(
     available = available_bytes() // roots_here
     if not isinstance(wish.cache, Cache):
         return auto_memory(available, window_bytes)
-    need = _need(wish, schedule, source)
     if need + window_bytes > available:
         raise MemoryError(
             f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "

@@ -16,6 +16,7 @@ from lmdbio import cli
 from lmdbio.machine import calibration, storage
 from lmdbio.placement.policy import READERS
 from lmdbio.simulate import POLICIES
+from lmdbio.system.amounts import BYTES_MAX
 from tests.cli.simulating import call, told
 from tests.support import databases
 
@@ -88,6 +89,15 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
     ]
     assert seconds[1] > 10 * seconds[0]
     assert "tier1.capacity=8M" in call(*words, "--set", "tier1.capacity=1M,8M").output
+
+
+def test_a_tier_holds_whole_bytes_as_many_as_a_cache_takes(data: Path, tmp_path: Path) -> None:
+    cache = f"memory=1M,disk={tmp_path},disk_bytes=8M"
+    words = data, "--shuffle", "global", "--cache", cache, "--epochs", 2
+    runs = told(*words, "--set", "tier1.capacity=0,0.5B")["runs"]
+    none, less = (run["policies"]["reader"]["seconds"] for run in runs)
+    assert none == less, "the disk keeps its own rate"
+    assert told(*words, "--set", "tier1.capacity=1e15")["job"]["memory"] == BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,13 @@ def check_blocks(sources: KeptSources, schedule: Schedule) -> None:
     for number in range(min(4, schedule.blocks or 4)):
         brought: dict[tuple[int, int], list[int]] = {}
         own: list[int] = []
+        held: list[set[int]] = []
+        awaited: list[set[int]] = [set() for _ in roots]
         for root in roots:
             uses = sources.uses(number, root)
             assert (np.diff(uses.records) >= 0).all() and (uses.blocks == number).all()
             own.append(uses.own)
+            held.append(set(uses.records.tolist()))
             for i, team in enumerate(uses.teams.tolist()):
                 places = uses.order[uses.begins[i] : uses.begins[i + 1]]
                 brought[root, team] = uses.records[places].tolist()
@@ -35,11 +38,15 @@ def check_blocks(sources: KeptSources, schedule: Schedule) -> None:
             rows = sources.block(number, team)
             check_rows(rows, schedule, number, team)
             for run, root in enumerate(rows.roots.tolist()):
+                records = rows.records[rows.rows(run)].tolist()
+                if root >= 0:
+                    awaited[root].update(records)
                 if root == team:
-                    own[team] -= len(rows.rows(run))
+                    own[team] -= len(records)
                 elif root >= 0:
-                    assert brought.pop((root, team)) == rows.records[rows.rows(run)].tolist()
+                    assert brought.pop((root, team)) == records
         assert not brought and not any(own)
+        assert held == awaited, "no more than is used"
 
 
 def check_rounds(sources: WindowSources | HybridSources, schedule: Schedule) -> None:
@@ -67,6 +74,8 @@ def check_rounds(sources: WindowSources | HybridSources, schedule: Schedule) -> 
             uses = sources.uses(one, root)
             assert (np.diff(uses.records) > 0).all()
             own -= uses.own
+            if isinstance(sources, HybridSources):  # of a window a root reads all
+                assert len(uses.records) == uses.own + len(uses.order), "no more than is used"
             for run, (first, end) in enumerate(itertools.pairwise(uses.begins.tolist())):
                 records = uses.records[uses.order[first:end]].tolist()
                 part = int(uses.blocks[run]), number, records

@@ -5,8 +5,11 @@ Method: tables of good and bad values.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from lmdbio.placement.base import HOME
 from lmdbio.placement.cache import Cache
 
 
@@ -49,3 +52,10 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
     for wrong in (-1, True):
         with pytest.raises(ValueError, match="memory must be"):
             Cache(wrong)
+
+
+@pytest.mark.parametrize("name", ["placement", "warm"])
+@pytest.mark.parametrize(("given", "kind"), [(["home"], "list"), (HOME, "Placement"), (1, "int")])
+def test_what_is_no_word_is_refused(name: str, given: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be one of .*, not {kind}$"):
+        Cache(5, **{name: given})

@@ -73,6 +73,12 @@ def test_preloading_reads_before_the_first_epoch() -> None:
     assert first.supplied.records[2] == first.requests == 0
 
 
+def test_nothing_is_read_before_the_first_epoch_where_there_is_no_room() -> None:
+    job = Job(Cache(100, warm="preload"), 32, 1, 1, 1, GLOBAL)
+    (first,) = outlook_of(job, 640).epochs()
+    assert first.epoch == 0
+
+
 def test_windows_are_read_in_the_order_of_the_file_each_epoch() -> None:
     job = Job(None, 32, 4, 8, 2, Shuffle.windows(64, 2))
     for one in outlook_of(job, 640).epochs():

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from lmdbio.placement.homes import bounds
-from lmdbio.placement.papers import NodeUses, home
+from lmdbio.placement.papers import NodeUses, frequency, home
 from lmdbio.planning.order import Epoch
 
 
@@ -87,3 +87,32 @@ def test_parts_of_nodes_with_room_to_spare_are_even() -> None:
 
 def test_a_node_without_room_has_no_part() -> None:
     assert bounds(100, [20, 0, 30], 10).tolist() == [0, 20, 20, 50]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 60), min_size=1, max_size=3),
+    st.integers(0, 10**6),
+)
+def test_hdmlp_s_placement_is_the_rule_of_the_thesis(
+    nodes: int, count: int, epochs: int, capacities: list[int], seed: int
+) -> None:
+    """Most used first, split where a tier is full, each tier fetched in the order of first use."""
+    chance = np.random.default_rng(seed)
+    sizes = chance.integers(1, 9, count).astype(np.float64)
+    epochs_of = [chance.permutation(count) for _ in range(epochs)]
+    # Node n uses each nodes-th record of every epoch, from the n-th on.
+    access = [np.concatenate([one[node::nodes] for one in epochs_of]) for node in range(nodes)]
+    least = min(map(len, access))
+    table = np.array([row[:least] for row in access], np.uint32)
+    held = frequency(NodeUses(table, epochs, sizes), capacities)
+    for node, row in enumerate(table.tolist()):
+        most_used = sorted(set(row), key=lambda record: (-row.count(record), record))
+        for tier, room in enumerate(capacities):
+            taken = []
+            while most_used and sum(sizes[i] for i in [*taken, most_used[0]]) <= room:
+                taken.append(most_used.pop(0))
+            assert held[node][tier].tolist() == sorted(taken, key=row.index)

@@ -15,7 +15,7 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.reader import caching, holdings
+from lmdbio.reader import arena, caching, holdings
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -161,6 +161,21 @@ def test_memory_that_is_not_there_is_an_error(path: Path, monkeypatch: pytest.Mo
             read(path, lmdbio.Cache("8G", placement=placement))
         # As much as it needs, and no more, has to be there.
         read(path, lmdbio.Cache("512K", placement=placement))
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_sizes_of_records_are_asked_for_its_need_and_its_plan_alone(
+    path: Path, placement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, rooms = list[int](), arena.record_rooms
+
+    def told(source: Any, count: int) -> Any:
+        asked.append(count)
+        return rooms(source, count)
+
+    monkeypatch.setattr(arena, "record_rooms", told)
+    read(path, lmdbio.Cache("512K", placement=placement))
+    assert asked == [COUNT, COUNT]
 
 
 def rewrite(path: Path) -> None:
