@@ -66,7 +66,7 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 
 # First those that bear company, then, one after the other, those that fill the machine's cores
 # themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; under eight minutes
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; a quarter of an hour on two cores
 	$(BIN)/python -m pytest -m 'not alone and not more' $(PRODUCT) --numprocesses $(TEST_PROCESSES) --dist worksteal
 	$(BIN)/python -m pytest -m 'alone and not more' $(PRODUCT)
 
