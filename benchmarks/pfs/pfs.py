@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Failed, Missing
-from benchmarks.held import held_in_memory
+from benchmarks.page_cache import held_in_memory
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "pfs"

@@ -32,7 +32,7 @@ from rich.console import Console
 import lmdbio
 from benchmarks import command, report
 from benchmarks.harness import Told, by_turns, conduct, race_parser
-from benchmarks.held import held_in_memory
+from benchmarks.page_cache import held_in_memory
 from benchmarks.warm.calls import CALLS, LOCKED, OPENINGS, SMALL_BYTES, Call, Loop
 from lmdbio.bench import datasets
 from lmdbio.bench.datasets import Recipe

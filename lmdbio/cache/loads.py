@@ -5,8 +5,8 @@
     absent on the disk   read from the data file to a buffer, guarded -> written -> present
     what cannot be read as a whole, or written, is lost: its records come from the data file
 
-A grain is read by one load at a time, which belongs to no thread: whoever needs one of its grains
-goes on with it, behind its lock, so that none waits for a thread that does something else. A grain
+One load at a time reads a grain, and it belongs to no thread: each thread that needs one of its
+grains goes on with it, behind its lock, and waits for no thread that does something else. A grain
 is marked as present after the file was seen not to have changed; in memory it is never written
 again.
 

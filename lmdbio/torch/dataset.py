@@ -95,7 +95,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self.records = open_records(source, **options)
         self.keys, self.buffers = keys, buffers
         where = partial(origin, self.records)
-        #: Maker of its samples, whoever asks for them.
+        #: Maker of the samples, for this process, threads and workers alike.
         self.maker = SampleMaker(where, transform, keys=keys, errors=self.errors)
         self._is_owner = self.records is not source
         self._known_in = 0  # process that has said how many others read alike
