@@ -36,6 +36,7 @@
 #include "copier.h"
 #include "window.h"
 #include "exchange.h"
+#include "mesh.h"
 #include "pages.h"
 #include "tree.h"
 #include "readahead.h"

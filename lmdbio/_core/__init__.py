@@ -125,6 +125,7 @@ _NAMES = {
         "keep_heap",
         "lend",
     ),
+    "mesh": ("Mesh", "MeshMessage", "PeerState"),
     "opened": ("Counters", "EngineCounts"),
     "peeked": ("Branch", "Peeked", "peek", "read_branch", "read_part"),
     "plan": ("Plan", "PlanTotals", "make_plan"),

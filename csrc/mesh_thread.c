@@ -1,0 +1,535 @@
+/* The thread of a mesh: connects, accepts, writes and reads. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "contract.h"
+#include "mesh_part.h"
+#include "trace.h"
+
+/* Bytes that a connection may carry before others get their turn. */
+enum { TURN_BYTES = 8 << 20, EVENTS = 64, RETRY_MS = 5, STRANGERS_MAX = 1024 };
+/* Of TCP: a machine that answers nothing for so long is lost, be it idle or not. */
+enum { ANSWER_SECONDS = 30, PROBE_AFTER_SECONDS = 10, PROBE_EACH_SECONDS = 5, PROBES = 4 };
+
+static const uint8_t FAREWELL = 'F';
+
+/* --- what callers hear of ---------------------------------------------------------------- */
+
+/* Under the lock. */
+static void tell(lio_mesh *m)
+{
+    m->events++;
+    (void)pthread_cond_broadcast(&m->moved);
+}
+
+/* Under the lock. */
+static void end_sending(lio_mesh *m, lio_link *link)
+{
+    lio_sending *one = link->first;
+    LIO_ASSERT(m->unsent >= one->count);
+    m->unsent -= one->count;
+    link->first = one->next;
+    if (one->is_request)
+        atomic_store(&one->has_ended, true); /* its owner may free it from now on */
+    else
+        free(one);
+}
+
+static void close_link(lio_mesh *m, lio_link *link)
+{
+    if (link->fd >= 0)
+        (void)close(link->fd);
+    link->fd = -1;
+    (void)pthread_mutex_lock(&m->lock);
+    while (link->first != NULL)
+        end_sending(m, link);
+    tell(m);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* A rank has left, or is lost: nothing is sent to it any more. */
+static void end_rank(lio_mesh *m, uint32_t rank, enum lio_mesh_state state, int sys_errno,
+                     const char *what)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    bool is_news = m->state[rank] == LIO_MESH_AWAY;
+    if (is_news) {
+        m->state[rank] = (uint8_t)state;
+        if (state == LIO_MESH_LOST && !m->has_lost) {
+            m->has_lost = true;
+            m->lost_rank = rank;
+            if (sys_errno != 0)
+                (void)lio_fail_errno(&m->lost_why, sys_errno, rank, 0, what);
+            else
+                (void)lio_fail(&m->lost_why, LIO_ERR_IO, rank, 0, 0, "%s", what);
+        }
+        tell(m);
+    }
+    lio_link *link = m->links[rank];
+    (void)pthread_mutex_unlock(&m->lock);
+    if (is_news && link != NULL)
+        close_link(m, link);
+}
+
+static void lose(lio_mesh *m, uint32_t rank, int sys_errno, const char *what)
+{
+    end_rank(m, rank, LIO_MESH_LOST, sys_errno, what);
+}
+
+/* --- to other ranks ---------------------------------------------------------------------- */
+
+static void set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value,
+                     sizeof value); /* where it fails, the default holds */
+}
+
+/* Sees to it that a machine that has died is noticed. */
+static void watch_peer(int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_SECONDS);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EACH_SECONDS);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ANSWER_SECONDS * 1000);
+}
+
+static bool add(lio_mesh *m, int fd, uint32_t events, lio_mesh_kind *what)
+{
+    struct epoll_event event = {.events = events, .data.ptr = what};
+    return epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Returns errno of the call; 0: connected. */
+static int dial(lio_mesh *m, lio_link *link, bool is_near)
+{
+    struct sockaddr_un near;
+    struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_port = htons(link->port)};
+    struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(link->port)};
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    bool is_old = memcmp(link->host, mapped, sizeof mapped) == 0;
+    const struct sockaddr *to = (const struct sockaddr *)&far;
+    socklen_t size = sizeof far;
+    if (is_near) {
+        size = (socklen_t)lio_mesh_name(m, link->rank, &near);
+        to = (const struct sockaddr *)&near;
+    } else if (is_old) {
+        memcpy(&old.sin_addr, link->host + sizeof mapped, sizeof old.sin_addr);
+        size = sizeof old;
+        to = (const struct sockaddr *)&old;
+    } else {
+        memcpy(&far.sin6_addr, link->host, sizeof far.sin6_addr);
+    }
+    link->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (link->fd < 0)
+        return errno;
+    if (!is_near)
+        watch_peer(link->fd);
+    if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
+        return errno;
+    return connect(link->fd, to, size) == 0 ? 0 : errno;
+}
+
+static void want(lio_mesh *m, lio_link *link)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    link->is_wanted = true;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* Returns whether the rank can be written to. */
+static bool connect_to(lio_mesh *m, lio_link *link)
+{
+    bool is_near = link->is_near;
+    int problem = 0;
+    if (link->is_open)
+        return true;
+    if (link->fd >= 0)
+        return false; /* under way */
+    if (!link->is_placed) {
+        lose(m, link->rank, 0, "nobody has said where it listens");
+        return false;
+    }
+    problem = dial(m, link, is_near);
+    if (is_near && problem != 0 && problem != EAGAIN) { /* another namespace of networks */
+        if (link->fd >= 0)
+            (void)close(link->fd);
+        link->is_near = false;
+        problem = dial(m, link, false);
+    }
+    link->is_open = problem == 0;
+    if (problem == EAGAIN) { /* its queue of connections is full */
+        (void)close(link->fd);
+        link->fd = -1;
+        m->retries = true;
+        want(m, link);
+    } else if (problem != 0 && problem != EINPROGRESS) {
+        lose(m, link->rank, problem, "it cannot be reached");
+    }
+    return link->is_open;
+}
+
+/* Returns what is to be written next, in up to two pieces; 0: nothing. */
+static int next_pieces(lio_mesh *m, lio_link *link, struct iovec pieces[2], lio_sending **of)
+{
+    int count = 0;
+    *of = NULL;
+    if (link->greeted < LIO_GREETING_BYTES) {
+        pieces[0] = (struct iovec){m->greeting + link->greeted,
+                                   LIO_GREETING_BYTES - link->greeted};
+        return 1;
+    }
+    (void)pthread_mutex_lock(&m->lock);
+    lio_sending *one = *of = link->first;
+    (void)pthread_mutex_unlock(&m->lock);
+    if (one == NULL)
+        return 0;
+    if (one->sent < LIO_HEAD_BYTES)
+        pieces[count++] = (struct iovec){one->head + one->sent, LIO_HEAD_BYTES - one->sent};
+    uint64_t done = one->sent > LIO_HEAD_BYTES ? one->sent - LIO_HEAD_BYTES : 0;
+    if (one->count > done)
+        pieces[count++] = (struct iovec){(uint8_t *)(uintptr_t)one->from + done,
+                                         one->count - done};
+    return count;
+}
+
+static void note_written(lio_mesh *m, lio_link *link, lio_sending *one, uint64_t bytes)
+{
+    if (one == NULL) {
+        link->greeted += bytes;
+        return;
+    }
+    one->sent += bytes;
+    if (one->sent < LIO_HEAD_BYTES + one->count)
+        return;
+    (void)pthread_mutex_lock(&m->lock);
+    end_sending(m, link);
+    if (m->unsent == 0)
+        tell(m);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* Whether the listener at the other end has said farewell. */
+static bool has_farewell(const lio_link *link)
+{
+    uint8_t said = 0;
+    return recv(link->fd, &said, 1, MSG_DONTWAIT) == 1 && said == FAREWELL;
+}
+
+static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *what)
+{
+    if (has_farewell(link))
+        end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
+    else
+        lose(m, link->rank, sys_errno, what);
+}
+
+static void write_some(lio_mesh *m, lio_link *link)
+{
+    struct iovec pieces[2];
+    lio_sending *one;
+    int64_t left = TURN_BYTES;
+    while (link->fd >= 0 && connect_to(m, link)) {
+        int count = next_pieces(m, link, pieces, &one);
+        if (count == 0)
+            return;
+        if (left <= 0) {
+            want(m, link);
+            return;
+        }
+        struct msghdr what = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+        ssize_t written = sendmsg(link->fd, &what, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written >= 0) {
+            left -= written;
+            note_written(m, link, one, (uint64_t)written);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return; /* epoll tells when there is room again */
+        } else if (errno != EINTR) {
+            end_link(m, link, errno, "its connection broke");
+            return;
+        }
+    }
+}
+
+static void link_event(lio_mesh *m, lio_link *link, uint32_t events)
+{
+    if (link->fd < 0)
+        return;
+    if (!link->is_open && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
+        int problem = 0;
+        socklen_t size = sizeof problem;
+        (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &problem, &size);
+        if (problem != 0) {
+            lose(m, link->rank, problem, "it cannot be reached");
+            return;
+        }
+        link->is_open = true;
+    }
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+        end_link(m, link, 0, "its process has ended");
+        return;
+    }
+    write_some(m, link);
+}
+
+/* Carries on all links for which somebody has asked. */
+static void serve_links(lio_mesh *m)
+{
+    lio_link *link;
+    m->retries = false;
+    (void)pthread_mutex_lock(&m->lock);
+    link = m->all_links; /* new ones come before it */
+    (void)pthread_mutex_unlock(&m->lock);
+    for (; link != NULL; link = link->next) {
+        (void)pthread_mutex_lock(&m->lock);
+        bool is_wanted = link->is_wanted && m->state[link->rank] == LIO_MESH_AWAY;
+        link->is_wanted = false;
+        (void)pthread_mutex_unlock(&m->lock);
+        if (is_wanted && (link->fd >= 0 || connect_to(m, link)))
+            write_some(m, link);
+    }
+}
+
+/* --- from other ranks -------------------------------------------------------------------- */
+
+static void accept_all(lio_mesh *m, int listener)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && errno == EINTR)
+            continue;
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* it stays in the queue */
+                (void)nanosleep(&(struct timespec){0, RETRY_MS * 1000000}, NULL);
+            return;
+        }
+        lio_incoming *one = m->strangers < STRANGERS_MAX + m->ranks ? calloc(1, sizeof *one)
+                                                                    : NULL;
+        if (one == NULL) {
+            (void)close(fd);
+            continue;
+        }
+        *one = (lio_incoming){.kind = LIO_INCOMING, .fd = fd, .rank = -1, .next = m->incoming};
+        if (listener == m->listeners[0])
+            watch_peer(fd);
+        if (!add(m, fd, EPOLLIN | EPOLLRDHUP, &one->kind)) {
+            (void)close(fd);
+            free(one);
+            continue;
+        }
+        m->incoming = one;
+        m->strangers++;
+    }
+}
+
+static void close_incoming(lio_mesh *m, lio_incoming *one)
+{
+    lio_incoming **at = &m->incoming;
+    while (*at != one)
+        at = &(*at)->next;
+    *at = one->next;
+    m->strangers -= one->rank < 0;
+    (void)close(one->fd);
+    if (one->message != NULL)
+        lio_mesh_message_free(one->message);
+    free(one);
+}
+
+static bool is_heard(const lio_mesh *m, uint32_t rank)
+{
+    for (const lio_incoming *one = m->incoming; one != NULL; one = one->next)
+        if (one->rank == rank)
+            return true;
+    return false;
+}
+
+/* Returns whether a rank of this job has greeted. */
+static bool take_greeting(lio_mesh *m, lio_incoming *one)
+{
+    const size_t said = LIO_GREETING_BYTES - 2 * sizeof(uint32_t);
+    uint8_t differs = 0;
+    uint32_t rank = lio_mesh_u32(one->head + said), ranks = lio_mesh_u32(one->head + said + 4);
+    for (size_t i = 0; i < said; i++) /* takes as long wherever they differ */
+        differs |= (uint8_t)(one->head[i] ^ m->greeting[i]);
+    if (differs != 0 || ranks != m->ranks || rank >= ranks || rank == m->rank || is_heard(m, rank))
+        return false;
+    one->rank = rank;
+    m->strangers--;
+    return true;
+}
+
+/* Returns whether a message may follow. */
+static bool take_head(lio_mesh *m, lio_incoming *one)
+{
+    uint32_t rank = (uint32_t)one->rank;
+    int32_t tag = (int32_t)lio_mesh_u32(one->head + 4);
+    uint64_t count = lio_mesh_u64(one->head + 8);
+    if (lio_mesh_u32(one->head) != lio_mesh_u32(m->greeting) || count > LIO_MESH_BYTES_MAX ||
+        (tag < 0 && tag != LIO_MESH_FAREWELL)) {
+        lose(m, rank, 0, "it sent what is no message");
+        return false;
+    }
+    if (tag == LIO_MESH_FAREWELL) {
+        end_rank(m, rank, LIO_MESH_LEFT, 0, "");
+        return false;
+    }
+    one->message = lio_mesh_message_make(m, count);
+    if (one->message == NULL) {
+        lose(m, rank, ENOMEM, "no memory for its message");
+        return false;
+    }
+    one->message->sender = rank;
+    one->message->tag = tag;
+    return true;
+}
+
+static void arrive(lio_mesh *m, lio_incoming *one)
+{
+    lio_mesh_message *message = one->message;
+    one->message = NULL;
+    (void)pthread_mutex_lock(&m->lock);
+    *m->arrived_end = message;
+    m->arrived_end = &message->next;
+    tell(m);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* Goes on with what is complete; returns whether the connection goes on. */
+static bool take_piece(lio_mesh *m, lio_incoming *one)
+{
+    if (one->message == NULL) {
+        if (one->got < (one->rank < 0 ? LIO_GREETING_BYTES : LIO_HEAD_BYTES))
+            return true;
+        one->got = 0;
+        if (one->rank < 0)
+            return take_greeting(m, one);
+        if (!take_head(m, one))
+            return false;
+    }
+    if (one->got == one->message->count) {
+        one->got = 0;
+        arrive(m, one);
+    }
+    return true;
+}
+
+static void read_some(lio_mesh *m, lio_incoming *one)
+{
+    for (int64_t left = TURN_BYTES; left > 0;) {
+        uint64_t whole = one->message != NULL ? one->message->count
+                         : one->rank < 0      ? LIO_GREETING_BYTES
+                                              : LIO_HEAD_BYTES;
+        uint8_t *into = one->message != NULL ? one->message->content : one->head;
+        ssize_t got = recv(one->fd, into + one->got, whole - one->got, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0) {
+            if (one->rank >= 0)
+                lose(m, (uint32_t)one->rank, got < 0 ? errno : 0,
+                     got < 0 ? "its connection broke" : "its process has ended");
+            close_incoming(m, one);
+            return;
+        }
+        left -= got;
+        one->got += (uint64_t)got;
+        if (!take_piece(m, one)) {
+            close_incoming(m, one);
+            return;
+        }
+    }
+}
+
+/* --- the thread -------------------------------------------------------------------------- */
+
+/* Queues a farewell to each rank that is connected. */
+static void say_farewell(lio_mesh *m)
+{
+    m->has_left = true;
+    for (lio_incoming *one = m->incoming; one != NULL; one = one->next)
+        if (one->rank >= 0)
+            (void)send(one->fd, &FAREWELL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (lio_link *link = m->all_links; link != NULL; link = link->next)
+        if (link->fd >= 0)
+            (void)lio_mesh_begin(m, link->rank, LIO_MESH_FAREWELL, NULL, 0, false, NULL, NULL);
+}
+
+/* Returns whether the thread ends now. */
+static bool is_over(lio_mesh *m)
+{
+    bool is_over = false, has_more = false;
+    (void)pthread_mutex_lock(&m->lock);
+    bool is_leaving = m->is_leaving;
+    if (is_leaving) {
+        for (lio_link *link = m->all_links; link != NULL; link = link->next)
+            has_more |= link->first != NULL;
+        is_over = !has_more || lio_now_ns() >= m->leave_until_ns;
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    if (is_leaving && is_over && !m->has_left) {
+        say_farewell(m);
+        return false; /* these are sent as well, if there is room for them */
+    }
+    return is_over;
+}
+
+static int patience_ms(lio_mesh *m)
+{
+    int limit = m->retries ? RETRY_MS : -1;
+    (void)pthread_mutex_lock(&m->lock);
+    for (lio_link *link = m->all_links; link != NULL && limit != 0; link = link->next)
+        if (link->is_wanted && !m->retries)
+            limit = 0;
+    if (m->is_leaving && limit < 0)
+        limit = RETRY_MS;
+    (void)pthread_mutex_unlock(&m->lock);
+    return limit;
+}
+
+static void take_event(lio_mesh *m, const struct epoll_event *event)
+{
+    lio_mesh_kind *what = event->data.ptr;
+    uint64_t times;
+    switch (*what) {
+    case LIO_WOKEN:
+        (void)!read(m->wake, &times, sizeof times);
+        break;
+    case LIO_LISTENER:
+        accept_all(m, m->listeners[what - m->listener]);
+        break;
+    case LIO_LINK:
+        link_event(m, (lio_link *)(void *)what, event->events);
+        break;
+    case LIO_INCOMING:
+        read_some(m, (lio_incoming *)(void *)what);
+        break;
+    }
+}
+
+void *lio_mesh_carry(void *mesh)
+{
+    lio_mesh *m = mesh;
+    struct epoll_event events[EVENTS];
+    while (!is_over(m)) {
+        serve_links(m);
+        int count = epoll_wait(m->epoll, events, EVENTS, patience_ms(m));
+        for (int i = 0; i < count; i++)
+            take_event(m, &events[i]);
+    }
+    while (m->incoming != NULL)
+        close_incoming(m, m->incoming);
+    for (lio_link *link = m->all_links; link != NULL; link = link->next)
+        close_link(m, link);
+    return NULL;
+}

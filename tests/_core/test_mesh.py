@@ -1,0 +1,273 @@
+"""Messages between processes over sockets arrive whole and in order, and every end of a rank is
+noticed, a farewell told from a loss.
+
+Several meshes live in this process, each with its thread and its sockets; where a process has to
+die, it is one of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lmdbio import _core
+from lmdbio._core import Mesh, PeerState
+
+KEY = bytes(range(Mesh.KEY_BYTES))
+SECONDS_MAX = 20.0
+OPEN = Path("/proc/self/fd")
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true; fail after ``SECONDS_MAX``."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.001)
+
+
+def place_all(meshes: list[Mesh], *, is_near: bool) -> None:
+    for mesh in meshes:
+        for rank, other in enumerate(meshes):
+            mesh.place(rank, "127.0.0.1", other.port, is_near=is_near)
+
+
+def take(mesh: Mesh, tag: int) -> tuple[int, bytes]:
+    found: list[tuple[int, bytes]] = []
+
+    def came() -> bool:
+        message = mesh.take(tag)
+        if message is not None:
+            found.append(tuple(message))
+        return bool(found)
+
+    until(came)
+    return found[0]
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def two(request: pytest.FixtureRequest) -> Iterator[list[Mesh]]:
+    meshes = [Mesh(rank, 2, KEY) for rank in range(2)]
+    place_all(meshes, is_near=request.param == "unix")
+    yield meshes
+    for mesh in meshes:
+        mesh.leave(0)
+
+
+def test_messages_of_a_tag_arrive_whole_and_in_order(two: list[Mesh]) -> None:
+    draw = random.Random(7)
+    bodies = [
+        draw.randbytes(draw.choice([0, 1, 100, 70_000, 2**20, 3 * 2**20])) for _ in range(60)
+    ]
+    for i, body in enumerate(bodies):
+        two[0].send(1, i % 3, body)
+        two[1].send(0, 5, body[::-1])
+    for tag in (2, 0, 1):
+        for body in bodies[tag::3]:
+            assert take(two[1], tag) == (0, body)
+    for body in bodies:
+        assert take(two[0], 5) == (1, body[::-1])
+    assert two[0].take(5) is None and two[1].take(Mesh.ANY_TAG) is None
+    until(lambda: two[0].unsent == two[1].unsent == 0)
+
+
+def test_a_message_to_itself_arrives(two: list[Mesh]) -> None:
+    two[1].send(1, 3, b"own")
+    assert two[1].take(3) == (1, b"own")
+
+
+def test_an_exchange_calls_it_as_a_library_of_mpi() -> None:
+    mesh = Mesh(0, 1, KEY)
+    library, communicator = mesh.library()
+    _core.probe_mpi(library, communicator)
+    mesh.leave(0)
+
+
+def test_waiting_ends_when_something_comes(two: list[Mesh]) -> None:
+    seen = two[1].wait(0, 0)
+    began = time.monotonic()
+    assert two[1].wait(seen, 50) == seen
+    assert time.monotonic() - began >= 0.04
+    two[0].send(1, 0, b"x")
+    assert two[1].wait(seen, 10_000) > seen
+    assert two[1].take(0) == (0, b"x")
+
+
+def test_whoever_leaves_says_farewell_and_is_not_lost(two: list[Mesh]) -> None:
+    """Both ways: the one that connected leaves, and the one that was connected to."""
+    two[0].send(1, 0, b"last")
+    two[0].leave()
+    until(lambda: two[1].states()[0] == PeerState.LEFT)
+    assert two[1].lost() is None
+    assert two[1].take(0) == (0, b"last")
+    two[1].send(0, 0, b"nobody is there")  # dropped
+    assert two[1].unsent == 0
+
+
+def test_the_one_that_listened_says_farewell(two: list[Mesh]) -> None:
+    two[0].connect(1)
+    two[0].send(1, 0, b"hello")
+    assert take(two[1], 0) == (0, b"hello")
+    two[1].leave()
+    until(lambda: two[0].states()[1] == PeerState.LEFT)
+    assert two[0].lost() is None
+
+
+DIES = """
+import os, sys, time
+from lmdbio._core import Mesh
+mesh = Mesh(1, 2, bytes(range(Mesh.KEY_BYTES)))
+mesh.place(0, "127.0.0.1", int(sys.argv[1]), is_near=sys.argv[2] == "unix")
+print(mesh.port, flush=True)
+if sys.argv[3] == "connects":
+    mesh.send(0, 0, b"hello")
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("who", ["connects", "listens"])
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_a_process_that_is_killed_is_lost(way: str, who: str) -> None:
+    mesh = Mesh(0, 2, KEY)
+    with subprocess.Popen(
+        [sys.executable, "-c", DIES, str(mesh.port), way, who],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        mesh.place(1, "127.0.0.1", port, is_near=way == "unix")
+        if who == "connects":
+            assert take(mesh, 0) == (1, b"hello")
+        else:
+            mesh.send(1, 0, b"hello")
+            until(lambda: mesh.unsent == 0)
+        assert mesh.lost() is None
+        other.send_signal(signal.SIGKILL)
+        until(lambda: mesh.lost() is not None)
+    lost = mesh.lost()
+    assert lost is not None and lost[0] == 1 and "its process has ended" in lost[1]
+    assert mesh.states() == [PeerState.AWAY, PeerState.LOST]
+    mesh.send(1, 0, b"dropped")
+    assert mesh.unsent == 0
+    mesh.leave(0)
+
+
+def test_a_rank_that_nobody_listens_for_is_lost() -> None:
+    mesh = Mesh(0, 3, KEY)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mesh.place(1, "127.0.0.1", port, is_near=False)
+    mesh.send(1, 0, b"x")
+    until(lambda: mesh.lost() is not None)
+    lost = mesh.lost()
+    assert lost is not None and lost[0] == 1 and "cannot be reached" in lost[1]
+    mesh.connect(2)
+    until(lambda: mesh.states()[2] == PeerState.LOST)
+    mesh.leave(0)
+
+
+def test_a_near_rank_of_another_network_is_reached_by_tcp() -> None:
+    """Its Unix socket cannot be found."""
+    one, other = Mesh(0, 2, KEY), Mesh(1, 2, KEY[::-1])
+    # Another name, since the key is another one; and so it is refused, by TCP.
+    one.place(1, "127.0.0.1", other.port, is_near=True)
+    one.send(1, 0, b"x")
+    until(lambda: one.lost() is not None)
+    assert other.take(Mesh.ANY_TAG) is None
+    one.leave(0)
+    other.leave(0)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.1\r\n\r\n" * 4, bytes(32), b"lmdbioM1" + bytes(24)]
+)
+def test_strangers_are_not_heard(two: list[Mesh], said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", two[0].port)) as stranger:
+        stranger.settimeout(SECONDS_MAX)
+        with contextlib.suppress(OSError):  # it is cut off at once
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            assert stranger.recv(1) == b""
+    assert two[0].lost() is None and two[0].take(Mesh.ANY_TAG) is None
+    two[1].send(0, 0, b"still here")
+    assert take(two[0], 0) == (1, b"still here")
+
+
+def greeting(rank: int, ranks: int) -> bytes:
+    return b"lmdbioM1" + KEY + rank.to_bytes(4, "little") + ranks.to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"nope" + bytes(12),
+        b"lmdb" + (5).to_bytes(4, "little") + (2**31).to_bytes(8, "little"),
+        b"lmdb" + (2**32 - 3).to_bytes(4, "little") + bytes(8),
+    ],
+)
+def test_what_is_no_message_ends_the_rank_that_sent_it(head: bytes) -> None:
+    mesh = Mesh(0, 2, KEY)
+    with socket.create_connection(("127.0.0.1", mesh.port)) as other:
+        other.sendall(greeting(1, 2) + head)
+        until(lambda: mesh.lost() is not None)
+    lost = mesh.lost()
+    assert lost is not None and lost[0] == 1 and "no message" in lost[1]
+    mesh.leave(0)
+
+
+def test_a_rank_is_heard_over_one_connection() -> None:
+    mesh = Mesh(0, 2, KEY)
+    body = b"lmdb" + bytes(4) + (2).to_bytes(8, "little") + b"hi"
+    with socket.create_connection(("127.0.0.1", mesh.port)) as first:
+        first.sendall(greeting(1, 2) + body)
+        assert take(mesh, 0) == (1, b"hi")
+        with socket.create_connection(("127.0.0.1", mesh.port)) as second:
+            second.settimeout(SECONDS_MAX)
+            with contextlib.suppress(ConnectionResetError):  # it is cut off at once
+                second.sendall(greeting(1, 2) + body)
+                assert second.recv(1) == b""
+        assert mesh.take(0) is None and mesh.lost() is None
+    mesh.leave(0)
+
+
+def test_a_forked_child_holds_no_connection(two: list[Mesh]) -> None:
+    """Else nobody would hear of the parent's end."""
+    two[0].send(1, 0, b"x")
+    take(two[1], 0)
+    child = os.fork()
+    if child == 0:
+        two[0].send(1, 0, b"of a child")
+        links = [os.readlink(fd) for fd in OPEN.iterdir() if fd.exists()]  # noqa: PTH115
+        os._exit(3 if any("socket" in link for link in links) else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    two[0].send(1, 0, b"of the parent")
+    assert take(two[1], 0) == (0, b"of the parent")
+
+
+def test_no_descriptor_is_left() -> None:
+    def count() -> int:
+        return len(list(OPEN.iterdir()))
+
+    before = count()
+    for _ in range(50):
+        meshes = [Mesh(rank, 3, KEY) for rank in range(3)]
+        place_all(meshes, is_near=True)
+        meshes[0].send(1, 0, bytes(100_000))
+        meshes[1].send(2, 0, b"x")
+        take(meshes[2], 0)
+        for mesh in meshes:
+            mesh.leave()
+        del mesh, meshes
+    assert count() == before
