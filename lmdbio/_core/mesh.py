@@ -93,7 +93,7 @@ class Mesh:
             self._status.check(lib.lio_mesh_connect(self.pointer, rank, self._status.error))
 
     def send(self, to: int, tag: int, body: bytes) -> None:
-        """Send a copy of some bytes; return at once. Drop it where the rank has left, or is lost."""
+        """Send a copy of some bytes; return at once. Drop it where the rank has ended."""
         if not self._is_forked:
             self._status.check(
                 lib.lio_mesh_send(self.pointer, to, tag, body, len(body), self._status.error)

@@ -195,5 +195,5 @@ def _mix(
 
 def measure_extents(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:
     """Let a root bound the bytes of its blocks, in shared memory that is there."""
-    free = None if job.alone else share.shm_free()
+    free = job.memory_free()
     sizing.measure(source, None if free is None else free // roots_here)

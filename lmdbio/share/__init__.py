@@ -38,14 +38,15 @@ from lmdbio.share.mail import (
     Kind,
     Letter,
     Mail,
-    before_finalize,
     failure_letter,
     failure_of,
     next_number,
     open_mail,
 )
-from lmdbio.share.memory import SharedMemory
+from lmdbio.share.memory import SharedMemory, shm_free
 from lmdbio.share.ring import Ring
+from lmdbio.share.sockets import SocketTransport
+from lmdbio.share.transport import before_finalize
 from lmdbio.share.turns import Pass, Turns, chain_of
 from lmdbio.share.window import (
     SLOT_ALIGNMENT,
@@ -53,7 +54,6 @@ from lmdbio.share.window import (
     NodeWindow,
     attach_window,
     control_bytes,
-    shm_free,
 )
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "Ring",
     "SLOT_ALIGNMENT",
     "SharedMemory",
+    "SocketTransport",
     "Turns",
     "attach_window",
     "before_finalize",

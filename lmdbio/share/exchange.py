@@ -1,89 +1,35 @@
 """Rows of blocks, from root to root: how the exchange begins, and how it ends.
 
-A thread of C's sends and receives (csrc/exchange.h), by functions of the MPI library that mpi4py
-has loaded: so it goes on while Python runs something else, and csrc needs no MPI. Rows travel over
-the same duplicate of the user's communicator as letters do (``share.mail``), by tags of their own.
+A thread of C's sends and receives (csrc/exchange.h), by the functions that the job's transport
+hands out. Rows travel over the same channel as letters do (``share.mail``), by tags of their own.
 
-The end needs no other rank. Messages that are still under way then belong to the communicator,
-which looks after them whenever a Reader is made, and when MPI ends.
+The end needs no other rank. Messages that are still under way then belong to the channel, which
+looks after them whenever a Reader is made, and when it ends.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 from lmdbio import _core
-from lmdbio.errors import Error
 from lmdbio.share.job import Job
-from lmdbio.share.mail import Mail, before_finalize
+from lmdbio.share.mail import Mail
+from lmdbio.share.transport import before_finalize
 
 __all__ = ["Exchange", "find_library"]
 
-#: Written to a Status, to see where MPI_SOURCE lies in it.
-MARK = 0x1234567
-
-
-def _library(mpi: Any) -> _core.MpiLibrary:
-    """Return what ``mpi4py.MPI`` calls, by address.
-
-    Raises:
-        Error, OSError: it is not to be found.
-    """
-    library = ctypes.CDLL(mpi.__file__)  # already loaded; finds what it is linked to as well
-    try:
-        found = [getattr(library, f"MPI_{name}") for name in _core.MpiLibrary.NAMES]
-    except AttributeError as error:
-        raise Error(f"mpi4py's library of MPI has no {error}") from None
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in found]
-    size = mpi._sizeof(mpi.Status)
-    status = mpi.Status()
-    status.Set_source(MARK)
-    source = ctypes.string_at(mpi._addressof(status), size).find(
-        MARK.to_bytes(ctypes.sizeof(ctypes.c_int), sys.byteorder)
-    )
-    if source < 0:
-        raise Error("where MPI_SOURCE lies in an MPI_Status is not known")
-    return _core.MpiLibrary(
-        functions=tuple(address or 0 for address in addresses),
-        byte=_handle(mpi, mpi.BYTE),
-        handle_bytes=mpi._sizeof(mpi.Comm),
-        status_bytes=size,
-        source_offset=source,
-        any_source=mpi.ANY_SOURCE,
-        undefined=mpi.UNDEFINED,
-    )
-
-
-def _handle(mpi: Any, what: Any) -> int:
-    """Return the bytes of a handle, as an integer that lies in memory as the handle does."""
-    text = ctypes.string_at(mpi._addressof(what), mpi._sizeof(what))
-    return int.from_bytes(text.ljust(8, b"\0"), sys.byteorder)
-
 
 def find_library(job: Job) -> tuple[_core.MpiLibrary | None, str]:
-    """Return the MPI library as an exchange calls it, after a message to this process has come.
+    """Return what an exchange of the job's roots calls. Not collective.
 
-    Not collective. Where there can be no exchange: None, and why.
+    Where there can be no exchange: None, and why.
     """
-    if not job.is_threaded:
-        return None, "this MPI was initialised for one thread alone"
-    mpi = job.mpi
-    try:
-        library = _library(mpi)
-        alone = mpi.COMM_SELF.Dup()
-        try:
-            _core.probe_mpi(library, _handle(mpi, alone))
-        finally:
-            alone.Free()
-    except (AttributeError, Error, OSError, TypeError) as error:
-        return None, f"{mpi.get_vendor()[0]} cannot be called by address: {error}"
-    return library, ""
+    if job.transport is None:
+        return None, "this is one process alone"
+    return job.transport.find_library()
 
 
 _known: weakref.WeakSet[Exchange] = weakref.WeakSet()
@@ -116,7 +62,7 @@ class Exchange(_core.Exchange):
         messages_max: int,
     ) -> None:
         self._channel, self._ranks = mail.channel, tuple(ranks)
-        communicator = _handle(self._channel.mpi, self._channel.communicator)
+        communicator = self._channel.communicator
         super().__init__(library, communicator, self._ranks, own, mail.exchange_tags, messages_max)
         self._is_closed = self._is_finished = False
         self._pid = os.getpid()

@@ -8,22 +8,19 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
+from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.parts import split_share
-from lmdbio.share.memory import SHM, Name, SharedMemory, free_unfreed, unfreed_windows
-from lmdbio.system.log import tell
+from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
+from lmdbio.share.mpi import MpiTransport, mpi4py
+from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
+from lmdbio.share.transport import Gathering, NodeGroup, Transport
 
 T = TypeVar("T")
-
-#: Bytes sent per call: MPI counts in 32 bits.
-SHARED_BYTES = 64 * 2**20
 
 #: Environment variable: splits each node's ranks further, to play several nodes on one.
 RANKS_PER_NODE = "LMDBIO_RANKS_PER_NODE"
@@ -56,34 +53,26 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank {text}" if len(runs) == 1 and runs[0][0] == runs[0][1] else f"ranks {text}"
 
 
-def machine_name() -> str:
-    """Return a name that all ranks that share /dev/shm have, and no others."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path(SHM).stat().st_dev}"
-    except OSError as error:
-        name = os.uname().nodename
-        tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
-        return name
-
-
-def _wait(request: Any) -> BaseException | None:
+def _wait(gathering: Gathering) -> BaseException | None:
     """Wait for a collective call, asleep: one that blocks burns a core, which others may need.
 
     Returns:
         The exception that interrupted the wait (Ctrl-C, a handler of SIGTERM), which goes on: the
         caller tells the others of it before it raises it.
+
+    Raises:
+        PeerError: a rank has ended.
     """
     interrupted: BaseException | None = None
     began = time.monotonic()
     has_ended = False
     while not has_ended:
         try:
-            has_ended = request.Test()
+            has_ended = gathering.has_ended()
             if not has_ended:
                 nap = NAP_PART * (time.monotonic() - began)
                 time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
-        except RuntimeError:  # MPI's own exception is one
+        except (RuntimeError, PeerError):  # MPI's own exception is a RuntimeError
             raise
         except BaseException as interrupt:
             interrupted = interrupted or interrupt
@@ -114,8 +103,7 @@ class Job:
     """All ranks that make a Reader together.
 
     Attributes:
-        comm: the user's communicator; None: one process without MPI.
-        mpi: mpi4py's module, once it is needed.
+        transport: what carries the messages of its ranks; None: this is one process alone.
         rank, size: rank of this process, and number of ranks in the job.
         node: job ranks of this rank's node, by node rank.
         node_rank: index of this rank in ``node``.
@@ -123,12 +111,11 @@ class Job:
         has_told: whether all ranks know that one of them has failed.
     """
 
-    def __init__(self, comm: Any = None) -> None:
-        self.comm = comm
-        self.mpi: Any = None
-        self._node_comm: Any = None
-        self.rank: int = comm.rank if comm is not None else 0
-        self.size: int = comm.size if comm is not None else 1
+    def __init__(self, transport: Transport | None = None) -> None:
+        self.transport = transport
+        self._group: NodeGroup | None = None
+        self.rank = transport.rank if transport is not None else 0
+        self.size = transport.size if transport is not None else 1
         self.node: tuple[int, ...] = (self.rank,)
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
@@ -137,12 +124,12 @@ class Job:
 
     @property
     def alone(self) -> bool:
-        """Whether this is one process without MPI."""
-        return self.comm is None
+        """Whether this is one process alone."""
+        return self.transport is None
 
     @property
     def is_threaded(self) -> bool:
-        """Whether every rank's MPI serves several threads at once."""
+        """Whether every rank may send and receive from several threads at once."""
         return all(one.is_threaded for one in self._node_ranks)
 
     def together(self, step: Callable[[], T]) -> list[T]:
@@ -154,7 +141,7 @@ class Job:
             The step's own exception on ranks where it failed; ``PeerError`` on all others, naming
             the ranks that failed, and why. No rank goes on.
         """
-        if self.comm is None:
+        if self.transport is None:
             return [step()]
         own: BaseException | None = None
         result: Any = None
@@ -182,22 +169,22 @@ class Job:
             Why this rank cannot go on: ``own``, or the exception that interrupted it meanwhile.
             And of each rank its result, and why it cannot go on.
         """
+        assert self.transport is not None
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
-        room = np.array([max(len(answer), ANSWER_BYTES_MIN)], np.int64)
-        rooms = np.empty(self.size, np.int64)
-        interrupt = _wait(self.comm.Iallgather(room, rooms))
+        room = max(len(answer), ANSWER_BYTES_MIN)
+        gathering = self.transport.gather(room.to_bytes(8, "little"))
+        interrupt = _wait(gathering)
         if interrupt is not None and own is None:
             own = interrupt  # all ranks are here, and none knows any answer yet
             answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
-        answer, every = answer.ljust(room[0], b"\0"), bytearray(rooms.sum())
-        interrupt = _wait(self.comm.Iallgatherv(answer, [every, rooms, self.mpi.BYTE]))
-        ends = np.cumsum(rooms)
-        answers = [pickle.loads(every[end - n : end]) for end, n in zip(ends, rooms, strict=True)]
-        return own or interrupt, answers
+        rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
+        gathering = self.transport.gather(answer.ljust(room, b"\0"), rooms)
+        interrupt = _wait(gathering)
+        return own or interrupt, [pickle.loads(text) for text in gathering.answers()]
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
-        if self.comm is None or self.has_told:
+        if self.transport is None or self.has_told:
             return
 
         def step() -> None:
@@ -222,20 +209,9 @@ class Job:
         Returns:
             The array, on those ranks and on rank 0; None elsewhere.
         """
-        if not any(takes):
+        if self.transport is None or not any(takes):
             return array if self.rank == 0 else None
-        takes_part = self.rank == 0 or takes[self.rank]
-        some = self.comm.Split(0 if takes_part else self.mpi.UNDEFINED, self.rank)
-        if not takes_part:
-            return None
-        shape = some.bcast(None if array is None else (array.shape, array.dtype), 0)
-        if array is None:
-            array = np.empty(*shape)
-        content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        for first in range(0, len(content), SHARED_BYTES):
-            some.Bcast([content[first : first + SHARED_BYTES], self.mpi.BYTE], 0)
-        some.Free()
-        return array
+        return self.transport.send_array(array, takes)
 
     def compare(self, asked: Sequence[dict[str, Any]], *, per_node: Sequence[str] = ()) -> None:
         """Check that all ranks gave the same arguments. Not collective.
@@ -263,13 +239,11 @@ class Job:
         Args:
             ranks_per_node: splits each node further; None: not. The same on all ranks.
         """
-        if self.comm is None:
+        if self._group is None:
             return
-        shared = self._node_comm
-        split = shared.size if ranks_per_node is None else ranks_per_node
-        if split < shared.size:
-            self._node_comm = shared.Split(shared.rank // split, shared.rank)
-            shared.Free()
+        split = self._group.size if ranks_per_node is None else ranks_per_node
+        if split < self._group.size:
+            self._group.split(split)
         members: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for rank, one in enumerate(self._node_ranks):
             key = (one.shared, one.shared_rank // split if ranks_per_node else 0)
@@ -284,9 +258,10 @@ class Job:
         return len({one.shared for one in self._node_ranks}) or 1
 
     def free(self) -> None:
-        """Free the communicator that ``connect`` made, unless a window has it. Collective."""
-        if self._node_comm:
-            self._node_comm.Free()
+        """Free the group that ``connect`` made, unless a window has it. Collective."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.free()
 
     def same_machine(self) -> list[int]:
         """Return the job ranks on this rank's machine."""
@@ -304,55 +279,60 @@ class Job:
 
         A rank alone on its node gets private memory: no other rank needs to know when it ends.
         """
-        if len(self.node) == 1:
-            memory = _core.Memory(size)
-            return SharedMemory(
-                [memory.address],
-                size,
-                comm=self._node_comm,
-                finalized=self.mpi.Is_finalized if self.mpi else lambda: False,
-                private=memory,
-            )
-        window = self.mpi.Win.Allocate_shared(size, 1, comm=self._node_comm)
-        window.Lock_all(self.mpi.MODE_NOCHECK)
-        parts = [window.Shared_query(rank)[0].address for rank in range(len(self.node))]
-        return SharedMemory(
-            parts,
-            size,
-            window=window,
-            comm=self._node_comm,
-            finalized=self.mpi.Is_finalized,
+        group = self._group
+        if len(self.node) == 1 or group is None:
+            memory = SharedMemory(size, group=group, private=_core.Memory(size))
+        else:
+            memory = SharedMemory(size, shared=group.allocate(size))
+        self._group = None
+        return memory
+
+    def memory_free(self) -> int | None:
+        """Return the bytes that this machine has free for windows, None if it does not say."""
+        return None if self._group is None else self._group.memory_free()
+
+
+def transport_of(comm: Any) -> Transport | None:
+    """Return what carries the messages of a communicator's ranks; None: of this process alone.
+
+    Raises:
+        TypeError: neither an mpi4py intracommunicator nor a process group of torch.distributed.
+        MissingExtraError: mpi4py is not installed.
+    """
+    if comm is None:
+        return None
+    if isinstance(comm, SocketTransport):
+        return comm
+    if is_process_group(comm):
+        return transport_of_group(comm)
+    MPI = mpi4py("a communicator (comm=)")  # noqa: N806
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(
+            "comm must be an mpi4py intracommunicator, a process group of torch.distributed, or "
+            f"None, not {comm!r}"
         )
+    return MpiTransport(MPI, comm)
 
 
 def connect(comm: Any) -> Job:
-    """Return the job of an mpi4py communicator, or of this process alone (None).
+    """Return the job of a communicator, or of this process alone (None).
 
     Collective over the communicator. Frees the windows that these ranks have handed over.
 
     Raises:
-        TypeError: not an mpi4py intracommunicator.
-        MissingExtraError: mpi4py is not installed.
+        TypeError, MissingExtraError: see ``transport_of``.
+        PeerError: a rank has ended.
     """
-    if comm is None:
+    transport = transport_of(comm)
+    if transport is None:
         return Job()
-    MPI = _mpi4py("a communicator (comm=)")  # noqa: N806
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intracommunicator or None, not {comm!r}")
-    job = Job(comm)
-    job.mpi = MPI
+    job = Job(transport)
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
-    interrupted = _wait(comm.Ibarrier())
-    shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
-    job._node_comm = shared
-    groups = shared.Get_group(), comm.Get_group()
-    lowest = int(groups[0].Translate_ranks([0], groups[1])[0])
-    for group in groups:
-        group.Free()
+    interrupted = _wait(transport.meet())
+    group = job._group = transport.node_group()
     unfreed = unfreed_windows()
-    is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    own = NodeRank(machine_name(), lowest, shared.rank, is_threaded)
+    own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
 
     def introduce() -> tuple[NodeRank, list[Name]]:
         if interrupted is not None:
@@ -382,7 +362,7 @@ def world() -> Any:
     if started < 2:
         return None
     try:
-        MPI = _mpi4py("a job of several ranks")  # noqa: N806
+        MPI = mpi4py("a job of several ranks")  # noqa: N806
     except (ImportError, RuntimeError) as error:  # without a library of MPI: RuntimeError
         raise IncompatibleError(f"{started} ranks were started: {error}") from error
     if MPI.COMM_WORLD.size < 2:
@@ -391,22 +371,6 @@ def world() -> Any:
             "another one than the launcher's"
         )
     return MPI.COMM_WORLD
-
-
-def _mpi4py(what: str) -> Any:
-    """Return the module ``mpi4py.MPI``.
-
-    Raises:
-        MissingExtraError: mpi4py is not installed.
-        RuntimeError, ImportError: it is, and finds no library of MPI.
-    """
-    try:
-        from mpi4py import MPI
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mpi4py":
-            raise
-        raise MissingExtraError(what, "mpi4py", "mpi4py", "mpi") from None
-    return MPI
 
 
 def count_nodes(comm: Any) -> int:

@@ -7,9 +7,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from lmdbio import _core
+from lmdbio.share.transport import NodeGroup, NodeMemory
 from lmdbio.system.log import tell
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "SharedMemory",
     "free_unfreed",
     "hand_over_window",
+    "machine_name",
+    "shm_free",
     "unfreed_windows",
     "wait_unused",
 ]
@@ -31,6 +35,27 @@ POPULATE_BYTES = 256 * 2**20
 Name = tuple[str, int, int]
 
 
+def machine_name() -> str:
+    """Return a name that all ranks that share /dev/shm have, and no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path(SHM).stat().st_dev}"
+    except OSError as error:
+        name = os.uname().nodename
+        tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
+        return name
+
+
+def shm_free() -> int | None:
+    """Return the bytes that this machine has free for shared windows, None if it does not say."""
+    try:
+        stat = os.statvfs(SHM)
+    except OSError as error:
+        tell(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
+        return None
+    return stat.f_bavail * stat.f_frsize
+
+
 class SharedMemory:
     """One node's shared memory: the parts of its ranks, as this process sees them.
 
@@ -39,36 +64,37 @@ class SharedMemory:
         size: bytes of this rank's part.
         ranks: number of ranks that share it.
         name: the same on all of them, and no other window's; ``attach_window`` sets it.
-        private: the memory itself where this process alone has it; None: MPI has a window.
+        private: the memory itself where this process alone has it; None: its node has it.
+
+    Args:
+        group: ranks of the node, freed with private memory; None: there is nothing to free.
     """
 
     def __init__(
         self,
-        parts: list[int],
         size: int,
         *,
-        window: Any = None,
-        comm: Any = None,
-        finalized: Callable[[], bool] = lambda: False,
+        shared: NodeMemory | None = None,
+        group: NodeGroup | None = None,
         private: _core.Memory | None = None,
     ) -> None:
+        parts = shared.parts if shared is not None else [private.address] if private else []
         self.parts, self.size, self.ranks = parts, size, len(parts)
         self.name: Name = "", 0, 0
-        self._finalized = finalized
-        self._window, self._comm = window, comm
+        self._shared, self._group = shared, group
         self.private = private
 
     @property
     def is_of_job(self) -> bool:
-        """Whether it holds something of MPI's that only all its ranks together can free."""
-        return self._comm is not None
+        """Whether it holds something that only all its ranks together can free."""
+        return self._shared is not None or self._group is not None
 
     @property
     def is_gone(self) -> bool:
         """Whether the window is unmapped: freed here, or by the end of MPI."""
         if self.private is not None:
             return False
-        return self._window is None or self._finalized()
+        return self._shared is None or self._shared.is_gone()
 
     def reserve(self, address: int, size: int) -> None:
         """Back some of this rank's part with memory, so that no touch of it can fail.
@@ -101,13 +127,12 @@ class SharedMemory:
 
     def free(self) -> None:
         """Unmap and free the window. Collective over the node."""
-        window, comm = self._window, self._comm
-        self._window = self._comm = self.private = None
-        if window is not None:
-            window.Unlock_all()
-            window.Free()
-        if comm is not None and not self._finalized():
-            comm.Free()
+        shared, group = self._shared, self._group
+        self._shared = self._group = self.private = None
+        if shared is not None:
+            shared.free()
+        if group is not None:
+            group.free()
 
 
 # --- windows that no rank has freed ------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmdbio.errors import Error
 from lmdbio.share.job import Job
+from lmdbio.share.mpi import MpiTransport
 
 __all__ = ["Ring"]
 
@@ -33,8 +34,11 @@ class Ring:
         firsts = [node[0] for node in job.nodes]
         takes_part = job.rank in firsts
         place = firsts.index(job.rank) if takes_part else 0
-        comm = job.comm.Split(0 if takes_part else job.mpi.UNDEFINED, place)
-        self._mpi, self._comm = job.mpi, comm if takes_part else None
+        if not isinstance(job.transport, MpiTransport):
+            raise Error("messages between nodes are timed under MPI alone")
+        mpi = job.transport.mpi
+        comm = job.transport.group.Split(0 if takes_part else mpi.UNDEFINED, place)
+        self._mpi, self._comm = mpi, comm if takes_part else None
         if takes_part:
             # Touched, so that no page is made while time is taken.
             self._sent = np.ones(flight_bytes, np.uint8)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.job import Job, describe, machine_name, ranks_text
-from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window
+from lmdbio.share.job import Job, describe, ranks_text
+from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window, machine_name
 from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
@@ -31,7 +31,6 @@ __all__ = [
     "attach_window",
     "control_bytes",
     "pages_of",
-    "shm_free",
 ]
 
 #: Address of the first byte, and of the one after the last.
@@ -44,16 +43,6 @@ SPARE_TIME_BYTES = 16 * 2**20
 CLOSE_GRACE_S = 10.0
 #: Numbers of this process's windows.
 _numbers = itertools.count()
-
-
-def shm_free() -> int | None:
-    """Return the bytes that this machine has free for shared windows, None if it does not say."""
-    try:
-        stat = os.statvfs(SHM)
-    except OSError as error:
-        tell(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
-        return None
-    return stat.f_bavail * stat.f_frsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +141,7 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
         if layout is not None and job.node_rank == 0:
             control = control_bytes(ranks, roots, layout.alignment)
         size = 0 if layout is None else layout.part_bytes(control)
-        return layout, size, None if job.alone else shm_free()
+        return layout, size, job.memory_free()
 
     needed = job.together(needs)
     check_shm(job, [size for _, size, _ in needed], [free for _, _, free in needed])

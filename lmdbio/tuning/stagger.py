@@ -362,7 +362,7 @@ class _Measuring:
         with Reader(
             self._path,
             self._batch,
-            comm=self._job.comm,
+            comm=self._job.transport and self._job.transport.group,
             mode=replace(self._mode, tokens=tokens),
             assignment=assignment,
             start=self._start,

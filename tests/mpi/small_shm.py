@@ -17,7 +17,7 @@ from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 if sys.argv[2] == "unknown":
-    share.window.shm_free = lambda: None
+    share.mpi.shm_free = lambda: None
 try:
     # 400 records of 3 KB are 1.2 MB per slot.
     mode = Mode(block_iterations=1)

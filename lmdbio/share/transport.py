@@ -1,0 +1,186 @@
+"""The seam between a job and what carries its messages: MPI, or sockets.
+
+    Transport   the ranks of a job: steps that all take, the memory of a node, arrays
+    Channel     letters and rows between two moments that all ranks share; from any thread
+
+A rank that cannot go on makes no other one wait for ever: either the launcher ends them all (MPI),
+or the transport raises ``PeerError``, which names the rank (sockets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from lmdbio import _core
+
+__all__ = [
+    "Channel",
+    "Gathering",
+    "NodeGroup",
+    "NodeMemory",
+    "Transport",
+    "before_finalize",
+    "end_messages",
+]
+
+
+class Gathering(Protocol):
+    """A collective call under way."""
+
+    def has_ended(self) -> bool:
+        """Carry it on; return whether it has ended. Never waits."""
+
+    def answers(self) -> list[bytes]:
+        """Return what each rank gave, by rank, once it has ended."""
+
+
+class NodeMemory(Protocol):
+    """Memory that the ranks of a node share.
+
+    Attributes:
+        parts: address of each node rank's part.
+    """
+
+    parts: list[int]
+
+    def is_gone(self) -> bool:
+        """Return whether it is unmapped: freed here, or by the end of what it belongs to."""
+
+    def free(self) -> None:
+        """Unmap and free it, and the group. Collective over the node."""
+
+
+class NodeGroup(Protocol):
+    """The ranks that share memory, for one Reader: this rank's node, once it is split.
+
+    Attributes:
+        shared: the lowest job rank of those that share memory.
+        rank: index of this rank among them.
+        size: number of them.
+    """
+
+    shared: int
+    rank: int
+    size: int
+
+    def split(self, ranks_per_node: int) -> None:
+        """Split it into nodes of so many neighbours. Collective over the group."""
+
+    def allocate(self, size: int) -> NodeMemory:
+        """Allocate this rank's part of its memory, which owns the group. Collective over it."""
+
+    def memory_free(self) -> int | None:
+        """Return the bytes that this machine has for such memory, None if it does not say."""
+
+    def free(self) -> None:
+        """Free it. Collective over the group."""
+
+
+class Channel(Protocol):
+    """Letters of all Readers of a job, and the rows that their roots exchange. Threads share it.
+
+    Attributes:
+        readers: number of Readers so far.
+        exchanges: exchanges of Readers that have not ended.
+    """
+
+    readers: int
+    exchanges: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether letters can be sent and taken."""
+
+    @property
+    def communicator(self) -> int:
+        """The handle that an exchange sends over, as an integer of its bytes."""
+
+    def leave(self) -> None:
+        """Note that a Reader has ended."""
+
+    def send(self, to: int, tag: int, text: bytes) -> None:
+        """Send a letter to a rank; return at once. Drop it where the channel is closed."""
+
+    def receive(self, tag: int) -> tuple[int, bytes] | None:
+        """Return (sender, text) of a letter with this tag, None if none has come."""
+
+    def lost(self) -> tuple[int, str] | None:
+        """Return the first rank that ended unexpectedly, and why; None: none is known."""
+
+    def take_over(
+        self, exchange: _core.Exchange, ranks: Sequence[int], step: Callable[[], bool]
+    ) -> None:
+        """Look after what an exchange has left under way.
+
+        Args:
+            exchange: exchange that ends.
+            ranks: ranks of its roots.
+            step: carries on what is under way; returns whether nothing is any more.
+        """
+
+
+class Transport(Protocol):
+    """The ranks of a job.
+
+    Attributes:
+        rank, size: rank of this process, and number of ranks.
+        is_threaded: whether this process may send and receive from several threads at once.
+    """
+
+    rank: int
+    size: int
+    is_threaded: bool
+
+    @property
+    def group(self) -> Any:
+        """The user's communicator, or what stands for it."""
+
+    def gather(self, own: bytes, sizes: Sequence[int] | None = None) -> Gathering:
+        """Begin to exchange answers. Collective over the job.
+
+        Args:
+            own: this rank's answer.
+            sizes: size of each rank's answer, bytes; None: all are as long as ``own``.
+        """
+
+    def meet(self) -> Gathering:
+        """Begin to wait until all ranks are here. Collective over the job."""
+
+    def node_group(self) -> NodeGroup:
+        """Return the ranks that share memory with this one. Collective over the job.
+
+        All ranks have met before.
+        """
+
+    def send_array(self, array: Any, takes: Sequence[bool]) -> Any:
+        """Send an array of rank 0 to some ranks (``Job.share_array``)."""
+
+    def begin_reader(self, number: int) -> Channel:
+        """Begin a Reader; return the job's channel. Collective over the job the first time.
+
+        Args:
+            number: number of the Reader among those of the job.
+        """
+
+    def known_readers(self) -> int:
+        """Return the number of Readers that this rank knows of. Not collective."""
+
+    def find_library(self) -> tuple[_core.MpiLibrary | None, str]:
+        """Return what an exchange calls; where there can be none: None, and why."""
+
+
+#: Called before messages end: when MPI is finalized, or the process ends.
+_before_end: list[Callable[[], None]] = []
+
+
+def before_finalize(call: Callable[[], None]) -> Callable[[], None]:
+    """Register a call for when messages end, before any part of MPI is gone; return it."""
+    _before_end.append(call)
+    return call
+
+
+def end_messages() -> None:
+    """Make the calls that were registered."""
+    for call in _before_end:
+        call()
