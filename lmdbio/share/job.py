@@ -172,13 +172,13 @@ class Job:
         assert self.transport is not None
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
         room = max(len(answer), ANSWER_BYTES_MIN)
-        gathering = self.transport.gather(room.to_bytes(8, "little"))
+        gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
         interrupt = _wait(gathering)
         if interrupt is not None and own is None:
             own = interrupt  # all ranks are here, and none knows any answer yet
             answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
         rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
-        gathering = self.transport.gather(answer.ljust(room, b"\0"), rooms)
+        gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
         interrupt = _wait(gathering)
         return own or interrupt, [pickle.loads(text) for text in gathering.answers()]
 
@@ -329,7 +329,7 @@ def connect(comm: Any) -> Job:
     job = Job(transport)
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
-    interrupted = _wait(transport.meet())
+    interrupted = _wait(transport.begin_meeting())
     group = job._group = transport.node_group()
     unfreed = unfreed_windows()
     own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)

@@ -142,11 +142,11 @@ class MpiTransport:
         self.size: int = comm.size
         self.is_threaded = mpi.Query_thread() == mpi.THREAD_MULTIPLE
 
-    def meet(self) -> _Gathering:
+    def begin_meeting(self) -> _Gathering:
         """Begin to wait until all ranks are here."""
         return _Gathering(self.group.Ibarrier(), bytearray(), [0] * self.size)
 
-    def gather(self, own: bytes, sizes: Sequence[int] | None = None) -> _Gathering:
+    def begin_gather(self, own: bytes, sizes: Sequence[int] | None = None) -> _Gathering:
         """Begin to exchange answers."""
         byte = self.mpi.BYTE
         if sizes is None:

@@ -275,13 +275,13 @@ class SocketTransport:
             self.check(sender)
         return None if found is None else found[1]
 
-    def gather(self, own: bytes, sizes: Sequence[int] | None = None) -> _Gathering:
+    def begin_gather(self, own: bytes, sizes: Sequence[int] | None = None) -> _Gathering:
         """Begin to exchange answers."""
         if sizes is not None and sizes[self.rank] != len(own):
             raise ValueError(f"an answer of {len(own)} bytes, not {sizes[self.rank]}")
         return _Gathering(self, own)
 
-    def meet(self) -> _Gathering:
+    def begin_meeting(self) -> _Gathering:
         """Begin to wait until all ranks are here."""
         return _Gathering(self, b"")
 

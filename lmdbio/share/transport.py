@@ -136,7 +136,7 @@ class Transport(Protocol):
     def group(self) -> Any:
         """The user's communicator, or what stands for it."""
 
-    def gather(self, own: bytes, sizes: Sequence[int] | None = None) -> Gathering:
+    def begin_gather(self, own: bytes, sizes: Sequence[int] | None = None) -> Gathering:
         """Begin to exchange answers. Collective over the job.
 
         Args:
@@ -144,7 +144,7 @@ class Transport(Protocol):
             sizes: size of each rank's answer, bytes; None: all are as long as ``own``.
         """
 
-    def meet(self) -> Gathering:
+    def begin_meeting(self) -> Gathering:
         """Begin to wait until all ranks are here. Collective over the job."""
 
     def node_group(self) -> NodeGroup:

@@ -24,9 +24,9 @@ from pathlib import Path
 import lmdbio
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("mpich", "openmpi")
+NAMES = ("mpich", "openmpi", "sockets")
 #: Their names in mpi4py.
-VENDORS = {"mpich": "MPICH", "openmpi": "Open MPI"}
+VENDORS = {"mpich": "MPICH", "openmpi": "Open MPI", "sockets": "sockets"}
 #: No launch may take longer, seconds.
 TIMEOUT_S = 90
 #: For MPICH, which then tells its ranks that they run on two nodes.
@@ -56,7 +56,7 @@ class Mpi:
     """An MPI that runs programs.
 
     Attributes:
-        name: "mpich" or "openmpi".
+        name: "mpich", "openmpi", or "sockets": no MPI, but what stands in its place.
         mpiexec: its launcher.
     """
 
@@ -67,9 +67,12 @@ class Mpi:
         self, ranks: int, program: str | Path, *arguments: object, plain: bool = False
     ) -> list[str]:
         """``plain``: an uncaught exception ends its rank only, instead of the whole job."""
+        path = str(HERE / program)
+        if self.name == "sockets":
+            start = [sys.executable, path, *map(str, arguments)]
+            return [sys.executable, self.mpiexec, "-n", str(ranks), *start]
         start = [sys.executable] if plain else [sys.executable, "-m", "mpi4py"]
         more = ["--oversubscribe"] if self.name == "openmpi" else []
-        path = str(HERE / program)
         return [self.mpiexec, *more, "-n", str(ranks), *start, path, *map(str, arguments)]
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
@@ -79,6 +82,8 @@ class Mpi:
         environ = dict(os.environ)
         environ["PYTHONPATH"] = os.pathsep.join([*roots, environ.get("PYTHONPATH", "")])
         environ.pop("LMDBIO_RANKS_PER_NODE", None)
+        if self.name == "sockets":
+            return environ | (more or {})
         for library in sorted(Path(self.mpiexec).resolve().parents[1].glob("lib/libmpi.so.*")):
             environ["MPI4PY_LIBMPI"] = str(library)
         if self.name == "openmpi":
@@ -155,6 +160,8 @@ def find(name: str) -> Mpi:
     Raises:
         NotThereError: it is not installed, or cannot run Python with mpi4py.
     """
+    if name == "sockets":
+        return Mpi(name, str(HERE / "sockets" / "start.py"))
     launcher = next((one for one in _launchers() if _kind(one) == name), None)
     if launcher is None:
         raise NotThereError(f"there is no mpiexec of {VENDORS[name]}")

@@ -126,7 +126,8 @@ def test_roots_exchange_rows_between_nodes_that_mpi_itself_makes(
 def test_readers_on_communicators_of_every_kind_and_several_at_once(
     mpi: launch.Mpi, mixed: Path, fixed: Path
 ) -> None:
-    assert mpi.run(5, "topologies.py", mixed, fixed).count(" s\n") == 12
+    cases = 10 if mpi.name == "sockets" else 12  # two are of communicators that MPI makes
+    assert mpi.run(5, "topologies.py", mixed, fixed).count(" s\n") == cases
 
 
 def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(
@@ -163,7 +164,8 @@ def test_what_cannot_begin_is_refused_on_all_ranks(
     mpi: launch.Mpi, ranks: int, fixed: Path, tmp_path: Path
 ) -> None:
     smaller = data.write(tmp_path / "smaller", [data.fixed_value(i) for i in range(10)])
-    assert mpi.run(ranks, "refusals.py", fixed, smaller).count(": ok\n") == 6
+    cases = 5 if mpi.name == "sockets" else 6  # one is of a file system's space
+    assert mpi.run(ranks, "refusals.py", fixed, smaller).count(": ok\n") == cases
 
 
 def write_copies(folder: Path) -> Path:

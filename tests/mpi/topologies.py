@@ -241,6 +241,11 @@ def ranks_come_late_and_leave_late() -> None:
             job.finish()
 
 
+#: Of communicators that users make by MPI, and send over themselves.
+OF_MPI: list[Callable[[], None]] = [
+    messages_of_the_user_on_the_same_communicator_stay_the_users,
+    communicators_with_a_shape_and_of_some_ranks_only_will_do,
+]
 CASES: list[Callable[[], None]] = [
     two_jobs_of_different_sizes_read_different_data_at_once,
     ranks_in_another_order_get_the_shares_of_their_new_ranks,
@@ -249,8 +254,7 @@ CASES: list[Callable[[], None]] = [
     a_part_of_the_job_reads_while_the_whole_job_does,
     every_rank_reads_for_itself_while_the_whole_job_does,
     a_communicator_may_be_freed_once_the_reader_is_made,
-    messages_of_the_user_on_the_same_communicator_stay_the_users,
-    communicators_with_a_shape_and_of_some_ranks_only_will_do,
+    *([] if MPI.get_vendor()[0] == "sockets" else OF_MPI),
     readers_end_in_another_order_than_they_began_and_before_their_end,
     epochs_of_no_iterations_and_readers_that_are_never_asked_end_at_once,
     ranks_come_late_and_leave_late,
