@@ -139,9 +139,7 @@ from lmdbio._core.memory import (
     keep_heap as keep_heap,
     lend as lend,
 )
-from lmdbio._core.mesh import Mesh as Mesh
-from lmdbio._core.mesh import MeshMessage as MeshMessage
-from lmdbio._core.mesh import PeerState as PeerState
+from lmdbio._core.mesh import Mesh as Mesh, MeshMessage as MeshMessage, PeerState as PeerState
 from lmdbio._core.opened import (
     Counters as Counters,
     EngineCounts as EngineCounts,

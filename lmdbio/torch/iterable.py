@@ -164,7 +164,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         ahead: int = AHEAD,
         rank: int | None = None,
         ranks: int | None = None,
-        comm: Communicator | None = None,
+        comm: Communicator | torch.distributed.ProcessGroup | None = None,
         **options: Any,
     ) -> None:
         refuse_foreign("IterableDataset", options, IterableDataset)

@@ -139,11 +139,11 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     so they take it as it is; it has a ``DataLoader``'s ``dataset``, ``sampler``,
     ``batch_sampler``, ``collate_fn`` and the rest.
 
-    With ``comm`` and ``cache`` the ranks cache one file together, in a Reader; batches stay the
-    same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
-    ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
-    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` does not
-    exist then.
+    With ``comm``, mpi4py's or a process group of torch.distributed, and ``cache`` the ranks cache
+    one file together, in a Reader; batches stay the same. All ranks make the Loader, iterate and
+    close it together. After a jump (a loaded state, ``set_epoch`` to any but the next epoch, or a
+    restart of an epoch after more than a few batches) the next iteration makes a new Reader, whose
+    memory fills anew. ``dataset`` does not exist then.
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
@@ -212,7 +212,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         assignment: str = "strided",
         rank: int | None = None,
         ranks: int | None = None,
-        comm: Communicator | None = None,
+        comm: Communicator | torch.distributed.ProcessGroup | None = None,
         **options: Any,
     ) -> None:
         is_joint = cache is not None and comm is not None

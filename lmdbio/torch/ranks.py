@@ -52,8 +52,9 @@ class Ranks:
 
     Args:
         rank, ranks: both numbers as the caller gives them; or
-        comm: the communicator that says them. None of them: ``now`` asks torch.distributed, then
-            the variables RANK and WORLD_SIZE (torchrun's), else there is one rank.
+        comm: the communicator, or process group, that says them. None of them: ``now`` asks
+            torch.distributed, then the variables RANK and WORLD_SIZE (torchrun's), else there is
+            one rank.
 
     Raises:
         ValueError: half of it was given, or both ways; or there is no such rank.
@@ -63,13 +64,15 @@ class Ranks:
         self,
         rank: int | None = None,
         ranks: int | None = None,
-        comm: Communicator | None = None,
+        comm: Communicator | torch.distributed.ProcessGroup | None = None,
     ) -> None:
         if (rank is None) != (ranks is None):
             raise ValueError("rank= and ranks= belong together")
         if rank is not None and comm is not None:
             raise ValueError("either rank= and ranks=, or comm=")
-        if comm is not None:
+        if isinstance(comm, torch.distributed.ProcessGroup):
+            rank, ranks = comm.rank(), comm.size()
+        elif comm is not None:
             rank, ranks = comm.Get_rank(), comm.Get_size()
         self._fixed = None
         if rank is not None and ranks is not None:

@@ -15,7 +15,7 @@ from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.amounts import whole
 from lmdbio.system.log import tell
 from lmdbio.torch.draws import Source
-from lmdbio.torch.ranks import Communicator, Ranks
+from lmdbio.torch.ranks import Ranks
 
 if TYPE_CHECKING:
     from lmdbio.planning.mix import MixEpoch, MixOrder
@@ -100,7 +100,7 @@ class Ordering:
         even: bool,
         rank: int | None,
         ranks: int | None,
-        comm: Communicator | None,
+        comm: Any,
     ) -> Ordering:
         """Return the orders of arguments of ``BatchSampler``.
 

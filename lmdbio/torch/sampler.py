@@ -170,7 +170,7 @@ class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
         even: bool = True,
         rank: int | None = None,
         ranks: int | None = None,
-        comm: Communicator | None = None,
+        comm: Communicator | torch.distributed.ProcessGroup | None = None,
     ) -> None:
         place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
         ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
