@@ -1,9 +1,9 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``,
-``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
-``placement``, ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``,
-``pylmdb``, ``remote`` and ``_core``; only ``__main__`` uses it.
+Uses ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``, ``dropin``, ``convert``,
+``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``placement``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``remote`` and
+``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.

@@ -43,10 +43,9 @@ from lmdbio.locate.glance import Glance, look_at_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.share import LAUNCHED
-from lmdbio.system import procfs
+from lmdbio.system import procfs, reader_slots
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["collect"]
 

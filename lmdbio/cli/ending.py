@@ -8,7 +8,7 @@ import warnings
 from typing import BinaryIO
 
 from lmdbio.errors import MissingExtraError
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["EXPECTED", "SHOW_WARNING", "ClosedOutput", "one_line"]
 

@@ -22,9 +22,9 @@ from lmdbio.locate.samples import FoundSamples, count_samples, find_samples
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import is_url, shown
 from lmdbio.remote.data import open_data
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["FileFacts", "hashed_bytes", "layout_text", "opened_file", "sidecar_status"]
 

@@ -49,8 +49,8 @@ from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import shown
+from lmdbio.system.pylmdb import lmdb
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.

@@ -12,7 +12,9 @@
     shown        an environment on a small card, as notebooks show it
     unwritten    writable environments that a program only reads, and the warning of them
     run          records that an iterator hands out from blocks read ahead
+    launch       a program run as ``python`` runs it, where ``import lmdb`` gives lmdbio
+    monitor      what such a program reads, its forks too, and what a change would gain
 
 Uses ``reading``, ``locate``, ``convert``, ``machine``, ``provenance``, ``observe``,
-``inside``, ``pylmdb``, ``remote`` and ``_core``.
+``inside``, ``remote`` and ``_core``.
 """

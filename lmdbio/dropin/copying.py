@@ -7,7 +7,7 @@ import os
 from lmdbio import _core
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.errors import MDB_BAD_TXN, lmdb_error
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

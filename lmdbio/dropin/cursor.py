@@ -16,8 +16,7 @@ from lmdbio.errors import (
     CorruptedError,
     lmdb_error,
 )
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system.pylmdb import Counterpart, lmdb
 from lmdbio.system.slim import index as as_index
 
 TYPE_CHECKING = False

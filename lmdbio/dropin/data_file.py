@@ -28,12 +28,12 @@ from lmdbio.errors import (
     lmdb_error,
     retold,
 )
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
 from lmdbio.remote import absolute, is_url, shown
 from lmdbio.remote.data import open_data
+from lmdbio.system import reader_slots
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False

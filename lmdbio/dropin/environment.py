@@ -22,7 +22,7 @@ Known differences:
 * a handle from ``open_db`` may be used in transactions that began before it.
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot
-(lmdbio/pylmdb/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
+(lmdbio/system/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
 same process has the file open in py-lmdb, or py-lmdb is older than 2.0; a child whose parent has
 it open; a file grown beyond what py-lmdb has mapped), the meta pages are read again after each
 batch of reads, and results are refused with ``lmdb.Error`` once a writer is two commits past the
@@ -51,12 +51,11 @@ from lmdbio.dropin.transaction import Transaction, begin, in_own
 from lmdbio.errors import MovedError, lmdb_error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import tell
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

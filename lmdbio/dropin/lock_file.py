@@ -7,8 +7,8 @@ import os
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import closed_error
-from lmdbio.pylmdb import reader_slots
 from lmdbio.remote import is_url
+from lmdbio.system import reader_slots
 from lmdbio.system.log import tell
 
 TYPE_CHECKING = False

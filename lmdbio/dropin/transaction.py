@@ -11,9 +11,8 @@ from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
 from lmdbio.errors import closed_error, lmdb_error
 from lmdbio.observe import active
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system import reader_slots
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

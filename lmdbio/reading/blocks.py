@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
+from lmdbio.reading.batch import Batch
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork

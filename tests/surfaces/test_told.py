@@ -25,11 +25,10 @@ from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.machine import calibration, storage, tuned
 from lmdbio.machine.choice import choose
 from lmdbio.provenance import Section, paths
-from lmdbio.pylmdb import reader_slots
 from lmdbio.reading import direct_path, engines
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.file_cache import FileCache
-from lmdbio.system import background, log
+from lmdbio.system import background, log, reader_slots
 from lmdbio.system.publish import Draft
 from tests.support import databases
 

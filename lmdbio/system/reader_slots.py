@@ -29,7 +29,7 @@ import errno
 import os
 import sys
 
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import RLock, partial, ref
 
 TYPE_CHECKING = False
