@@ -16,7 +16,7 @@ from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.remote import shown
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["claim", "room_on_disk", "state_of"]
 
@@ -71,7 +71,7 @@ def claim(
         file.close()
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        log(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
         return None
     except BaseException:
         file.close()
@@ -92,5 +92,5 @@ def room_on_disk(file: CacheFile, asked: int | None, sharers: int) -> int:
     # Pages that an earlier job has left stay, however little is free besides.
     room = max(free // DISK_PART, there) if asked is None else min(asked, free)
     if asked is not None and room < asked:
-        tell(f"{file.path}: the disk has room for {room >> 20} of {asked >> 20} MiB")
+        log(f"{file.path}: the disk has room for {room >> 20} of {asked >> 20} MiB")
     return room

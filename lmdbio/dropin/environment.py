@@ -54,7 +54,7 @@ from lmdbio.observe import active
 from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
@@ -397,7 +397,7 @@ def _impose(path: str, keywords: LmdbKeywords) -> str:
     """
     if not is_url(path) and not os.path.exists(keywords.data_file(path)):  # noqa: PTH110
         raise lmdb_error(f"{path}: is not there, and would be made: {IMPOSED}", errno.EACCES)
-    tell(f"{path}: is opened readonly: {IMPOSED}")
+    log(f"{path}: is opened readonly: {IMPOSED}")
     return IMPOSED
 
 

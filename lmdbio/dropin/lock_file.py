@@ -9,7 +9,7 @@ from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import closed_error
 from lmdbio.remote import is_url
 from lmdbio.system import reader_slots
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LockFile:
 
     def tell_unheld(self, why: str) -> None:
         """Tell who listens that no slot is held."""
-        tell(
+        log(
             f"{self._path}: no reader slot holds what is read, for {why}: reads look whether a "
             "writer came between, and refuse what it may have overwritten"
         )

@@ -40,7 +40,7 @@ from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.remote import absolute, is_url, shown
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class _Refused(NamedTuple):
         """Tell it, and that the tree is walked instead."""
         told = f"{self.reason}; the tree is walked instead"
         if self.is_usual:  # which is worth no warning
-            tell(told)
+            log(told)
         else:
             warn(told)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from lmdbio.machine.tuned_folder import folder
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def find(engine: _core.Engine) -> Stored | None:
         if not os.path.isdir(folder()):  # noqa: PTH112
             return None
     except OSError as error:
-        tell(f"what lmdbio tune may have measured is not looked for: {error}")
+        log(f"what lmdbio tune may have measured is not looked for: {error}")
         return None
     from lmdbio.machine import calibration
 

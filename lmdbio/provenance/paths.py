@@ -21,7 +21,7 @@ from lmdbio.remote import (
     shown,
     with_suffix,
 )
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "PROVENANCE_DIR",
@@ -328,7 +328,7 @@ def _seen(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # a folder that may not be searched
-        tell(f"{path}: is taken for a file that is not there: {error.strerror}")
+        log(f"{path}: is taken for a file that is not there: {error.strerror}")
         return False
 
 

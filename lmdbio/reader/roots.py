@@ -39,7 +39,7 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
@@ -104,7 +104,7 @@ class RootSource:
     def end_direct_path(self, why: str) -> None:
         """Read through the page cache from now on, and tell why."""
         if self.direct_path.engine() is not None:
-            tell(f"{self.index.path}: blocks are read through the page cache: {why}")
+            log(f"{self.index.path}: blocks are read through the page cache: {why}")
         self.direct_path.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
@@ -340,7 +340,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
         choice = _choose(index.pages, data, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
-            tell(
+            log(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
                 "explicit reads",
                 WARNING,

@@ -17,7 +17,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
 from lmdbio.system import fork
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False
@@ -112,7 +112,7 @@ class DirectPath:
             return None, str(error) or type(error).__name__
 
     def _tell(self, why: str) -> None:
-        tell(f"{self._given.path}: large reads go through the page cache: {why}")
+        log(f"{self._given.path}: large reads go through the page cache: {why}")
 
     def record(self, size: int, times: tuple[float, float]) -> None:
         """A read of ``size`` bytes had this beginning and end (``Ticket.times``).

@@ -11,7 +11,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.machine import storage, tuned
 from lmdbio.machine.choice import choose
 from lmdbio.machine.overrides import overrides_from_env
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
     except IncompatibleError as refusal:
         if choice.demanded:
             raise
-        tell(f'{refusal}; read through the page cache (engine="pread") instead')
+        log(f'{refusal}; read through the page cache (engine="pread") instead')
         engine = pages.again("pread", choice.depth)
     if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read

@@ -40,7 +40,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
-from lmdbio.system.log import INFO, WARNING, tell
+from lmdbio.system.log import INFO, WARNING, log
 
 __all__ = ["FileCache", "Lent", "Place"]
 
@@ -426,7 +426,7 @@ class FileCache:
             self._tell(f"records are read one by one: it cannot be brought to memory: {why}")
 
     def _tell(self, text: str) -> None:
-        tell(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
+        log(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
 
     def _advance(self, credit: int) -> None:
         if self._begun is None:

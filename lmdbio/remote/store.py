@@ -24,7 +24,7 @@ from lmdbio.remote.fetched import FetchedFile, failed
 from lmdbio.remote.http import HttpFile
 from lmdbio.remote.retry import RetryPolicy
 from lmdbio.remote.url import redacted
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["open_object", "sign"]
 
@@ -51,7 +51,7 @@ def open_object(url: str, policy: RetryPolicy | None = None) -> HttpFile | Fetch
         raise
     except Exception as error:
         why = failed(redacted(url), error)
-        tell(f"{redacted(url)}: is read by obstore, for no URL can be signed: {why}")
+        log(f"{redacted(url)}: is read by obstore, for no URL can be signed: {why}")
         try:
             return _Stored(url, policy)
         except Exception as error:

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["Beside"]
 
@@ -36,7 +36,7 @@ class Beside:
             _thread.start_new_thread(self._run, (work, self._taken, self._done))
             time.sleep(START_SECONDS)
         except (RuntimeError, MemoryError) as error:
-            tell(f"work is not done in a thread beside, but when it is waited for: {error}")
+            log(f"work is not done in a thread beside, but when it is waited for: {error}")
 
     def _run(
         self, work: Callable[[], None], taken: _thread.LockType, done: _thread.LockType

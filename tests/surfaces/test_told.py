@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """Level and text of all that was told."""
-    monkeypatch.setattr(log, "_told", set())
+    monkeypatch.setattr(log, "_logged", set())
     with caplog.at_level(logging.INFO, "lmdbio"):
         yield lambda: [
             (record.levelname, record.getMessage())
