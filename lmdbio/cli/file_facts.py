@@ -22,8 +22,7 @@ from lmdbio.locate.samples import FoundSamples, count_samples, find_samples
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
-from lmdbio.remote import is_url, shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data, shown
 from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["FileFacts", "hashed_bytes", "layout_text", "opened_file", "sidecar_status"]

@@ -38,8 +38,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
-from lmdbio.remote import is_url
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.job import measure_network, measure_readers
 from lmdbio.tuning.stagger import Staggered

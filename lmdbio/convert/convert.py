@@ -54,8 +54,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.writer import Form, Made
-from lmdbio.remote import redacted
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data, redacted
 from lmdbio.system.log import log
 from lmdbio.system.publish import Draft
 

@@ -31,8 +31,7 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import Error
 from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
-from lmdbio.remote import is_url, redacted, with_suffix
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data, redacted, with_suffix
 from lmdbio.system.log import WARNING, log
 from lmdbio.system.publish import unwritable
 

@@ -30,8 +30,7 @@ from lmdbio.errors import (
 )
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
-from lmdbio.remote import absolute, is_url, shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import absolute, is_url, open_data, shown
 from lmdbio.system import reader_slots
 from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import Lock

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lmdbio import _core
 from lmdbio.errors import Error, MovedError, ShortReadError, moved_error
-from lmdbio.remote import shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data, shown
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import log
 

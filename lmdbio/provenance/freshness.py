@@ -32,7 +32,7 @@ from lmdbio.provenance import (
     pack_database,
     values,
 )
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import log

@@ -98,9 +98,9 @@ def _sign_elsewhere(url: str) -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise _ForkedError(
-            f"{redacted(url)}: cannot be opened in a forked process: {''.join(told)}"
+            f"{redacted(url)}: cannot be opened in a forked process: {''.join(reason)}"
         ) from None
     return done.stdout.strip()
 

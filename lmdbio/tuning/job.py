@@ -24,7 +24,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Sample, SharedSample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.provenance import find_data
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.tuning.tune import FLIGHT_BYTES_MAX, NotColdError, Progress, Trial, run_trial
 
 __all__ = ["MESSAGES_BYTES", "counts_of", "measure_network", "measure_readers", "settled"]

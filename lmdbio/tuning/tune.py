@@ -42,7 +42,7 @@ from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import find_data
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.system.amounts import PAGE_BYTES, size_text
 
 __all__ = [
