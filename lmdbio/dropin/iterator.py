@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
-from lmdbio.dropin.position import WANT_ITEM, Position
-from lmdbio.dropin.run import Run
+from lmdbio.dropin.position import WANT_ITEM, Position, Run
 from lmdbio.machine.budget import cached_bytes_max
 
 TYPE_CHECKING = False
