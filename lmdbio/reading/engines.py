@@ -15,16 +15,10 @@ from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lmdbio.machine.choice import Access, Choice
     from lmdbio.machine.overrides import Overrides
 
 __all__ = ["choose_reading", "is_on_disk", "open_engine"]
-
-#: Programs that open a file for each record ask the same again and again.
-_chosen: dict[Any, Choice] = {}
-CHOSEN_MAX = 16
 
 
 def is_on_disk(engine: _core.Engine) -> bool:
@@ -51,25 +45,17 @@ def choose_reading(
         ValueError: a variable of the environment makes no sense.
     """
     environment = overrides_from_env()
-    kept = tuned.find(engine)
-    if kept is not None and kept.note:
+    stored = tuned.find(engine)
+    if stored is not None and stored.note:
         from lmdbio.system.warn import warn
 
-        warn(kept.note)
+        warn(stored.note)
     found = facts or storage.look(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
         found = storage.look(engine)
-    if kept is None:
-        question = access, found, keyword, environment
-        choice = _chosen.get(question)
-        if choice is None:
-            if len(_chosen) >= CHOSEN_MAX:
-                _chosen.clear()
-            choice = choose(access, found, keyword=keyword, environment=environment)
-            _chosen[question] = choice
-        return choice
-    return choose(access, found, kept.calibration, keyword=keyword, environment=environment)
+    calibration = None if stored is None else stored.calibration
+    return choose(access, found, calibration, keyword=keyword, environment=environment)
 
 
 def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:

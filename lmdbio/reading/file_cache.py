@@ -31,7 +31,7 @@ import mmap
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -84,42 +84,6 @@ class Lent:
     keep: object
 
 
-class _Stream(Protocol):
-    """A file on its way to one place."""
-
-    def go_on(self, credit: int) -> int | None:
-        """Ask for what is paid for, and never wait.
-
-        Args:
-            credit: number of bytes that are paid for now, beside those of before.
-
-        Returns:
-            How many bytes of the file have not come yet; None: none ever stays.
-
-        Raises:
-            OSError, MemoryError, Error: it cannot be brought there.
-        """
-
-    @property
-    def is_paid(self) -> bool:
-        """Whether the credit so far covers all of the file."""
-
-    def wait(self) -> None:
-        """Wait a moment for what was asked for."""
-
-    def lend(self) -> Lent | None:
-        """Return the memory of the file that has come; None: it came to the page cache."""
-
-    def after_fork(self) -> None:
-        """Begin anew: the reads under way were the parent's."""
-
-    def counts(self) -> _core.EngineCounts:
-        """Return the requests and bytes; also after ``close``."""
-
-    def close(self) -> None:
-        """End what is under way. May be called twice."""
-
-
 class _ToPageCache:
     """The stream to the page cache, in the file's order.
 
@@ -136,9 +100,21 @@ class _ToPageCache:
 
     @property
     def is_paid(self) -> bool:
+        """Whether the credit so far covers all of the file."""
         return self._credited >= self._size
 
     def go_on(self, credit: int) -> int | None:
+        """Ask for what is paid for, and never wait.
+
+        Args:
+            credit: number of bytes that are paid for now, beside those of before.
+
+        Returns:
+            How many bytes of the file have not come yet; None: none ever stays.
+
+        Raises:
+            OSError, MemoryError, Error: it cannot be brought there.
+        """
         self._credited += credit
         if self._credited < min(self._size, self._come + _core.Prefetch.ASKED_BYTES):
             return self._size - self._come
@@ -155,27 +131,32 @@ class _ToPageCache:
         return left
 
     def wait(self) -> None:
+        """Wait a moment for what was asked for."""
         if self._prefetch is not None:
             self._prefetch.poll(range(self._size), _core.SLICE_MS)
 
     def lend(self) -> Lent | None:
+        """Return the memory of the file that has come; None: it came to the page cache."""
         return None
 
     def after_fork(self) -> None:
+        """Begin anew: the reads under way were the parent's."""
         self._prefetch = None
 
     def counts(self) -> _core.EngineCounts:
+        """Return the requests and bytes; also after ``close``."""
         asked = self._asked_before + self._asked
         return _core.EngineCounts(requests=-(-asked // _core.Prefetch.STEP_BYTES), bytes=asked)
 
     def close(self) -> None:
+        """End what is under way. May be called twice."""
         self._prefetch, self._credited = None, AWAITED_BYTES
         self._asked_before, self._asked = self._asked_before + self._asked, 0
         self._come = 0
 
 
 class _ToMemory:
-    """The stream to memory of this process, as far as it is paid for."""
+    """The stream to memory of this process, as far as it is paid for; see ``_ToPageCache``."""
 
     def __init__(self, engine: _core.Engine, size: int) -> None:
         self._given, self._size = engine, size
@@ -281,7 +262,7 @@ class FileCache:
         #: The memory that it lends from, once that is filled.
         self._lent: Lent | None = None
         kind = _ToMemory if self.place == "memory" else _ToPageCache
-        self._stream: _Stream = kind(engine, size)
+        self._stream: _ToMemory | _ToPageCache = kind(engine, size)
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
         #: Bytes of the file that have not come yet.
