@@ -85,7 +85,7 @@ class CursorIterator(_core.Items):
 
     def _begin(self) -> None:
         cursor = self._cursor
-        txn, file = cursor._txn, cursor._txn._file
+        opened, file = cursor._txn._opened, cursor._txn._file
         values = bool(self._wanted & WANT_VALUE)
         scan = _core.Scan(
             cursor._c,
@@ -98,11 +98,12 @@ class CursorIterator(_core.Items):
         )
         self.begin(
             scan,
-            txn._snapshot,
-            buffers=txn._buffers,
-            mapping=txn._mapping if values else None,
+            opened.snapshot,
+            buffers=opened.buffers,
+            mapping=opened.mapping if values else None,
         )
-        cursor._run = Run(self, scan, txn._direct_path, values=values, dup=cursor._dup)
+        direct_path = file.open_direct_path()
+        cursor._run = Run(self, scan, direct_path, values=values, dup=cursor._dup)
         if cursor._lookup is None:  # another thread has closed it, and found no run to end
             cursor._end_run()
             cursor._check()

@@ -10,6 +10,7 @@ first is a matter of speed alone, as all choices are; the second is compared wit
 
 from __future__ import annotations
 
+import os
 import time
 
 from lmdbio import _core
@@ -19,8 +20,11 @@ from lmdbio.machine.budget import ENVIRONMENT, budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
 from lmdbio.machine.overrides import VARIABLES, Overrides
 from lmdbio.reading.engines import choose_reading
-from lmdbio.system import variables
 from lmdbio.system.frozen import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Reading", "State", "choose_known", "forget", "newest_state"]
 
@@ -32,6 +36,9 @@ CHOICES_MAX, FILES_MAX = 16, 256
 META_BYTES_MAX = 16 << 10
 #: Variables of the environment that a choice depends on.
 _ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *tuned_folder.FOLDERS))
+#: ``os.environ`` and ``os.environb`` are views of this. The latter does as well, at its pace:
+#: ``os.environ.get`` takes most of a microsecond, for it encodes, decodes and raises.
+_environ: Mapping[bytes, bytes] = getattr(os.environ, "_data", os.environb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
         ValueError: a variable of the environment makes no sense.
     """
     device = engine.device
-    question = device, overrides, tuned_folder.changes(), variables.texts(_ASKED)
+    question = device, overrides, tuned_folder.changes(), tuple(map(_environ.get, _ASKED))
     found, now = _readings.get(question), time.monotonic()
     if found is not None and now - found[0] < RECENT_SECONDS:
         return found[1]

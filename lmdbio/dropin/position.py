@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from lmdbio.dropin.data_file import DataFile
+    from lmdbio.dropin.open_snapshot import OpenSnapshot
     from lmdbio.locate.key_index import KeyIndex
     from lmdbio.reading.direct_path import DirectPath
 
@@ -49,22 +50,7 @@ if TYPE_CHECKING:
         def _file(self) -> DataFile: ...
 
         @property
-        def _buffers(self) -> bool: ...
-
-        @property
-        def _direct_path(self) -> DirectPath: ...
-
-        @property
-        def _engine(self) -> _core.Engine: ...
-
-        @property
-        def _mapping(self) -> memoryview | None: ...
-
-        @property
-        def _pages(self) -> _core.Pages: ...
-
-        @property
-        def _snapshot(self) -> _core.Snapshot: ...
+        def _opened(self) -> OpenSnapshot: ...
 
         def _record_of(self, db: Any) -> _core.Database: ...
 
@@ -120,7 +106,7 @@ class Position(_core.Stands):
         if lookup is None:
             raise closed_error()
         if made is None:
-            made = self._made = _core.Cursor.of(self._txn._pages, lookup)
+            made = self._made = _core.Cursor.of(self._txn._opened.pages, lookup)
         return made
 
     @property
@@ -130,7 +116,7 @@ class Position(_core.Stands):
 
     @property
     def _empty(self) -> Any:
-        return memoryview(b"") if self._txn._buffers else b""
+        return memoryview(b"") if self._txn._opened.buffers else b""
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
@@ -230,7 +216,7 @@ class Position(_core.Stands):
         """Return key, value or both as the transaction hands them out."""
         if self._keyless:
             key = b""
-        if self._txn._buffers:
+        if self._txn._opened.buffers:
             key, value = memoryview(key), memoryview(value)
         if wanted == WANT_ITEM:
             return key, value

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from lmdbio.dropin.open_snapshot import OpenSnapshot
     from lmdbio.locate.key_index import KeyIndex
-    from lmdbio.reading.direct_path import DirectPath
 
     Made = TypeVar("Made")
 
@@ -102,40 +101,11 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         file: DataFile = self._env._file
         return file
 
-    @property
-    def _meta(self) -> _core.Meta:
-        return self._opened.meta
-
-    @property
-    def _pages(self) -> _core.Pages:
-        return self._opened.pages
-
-    @property
-    def _snapshot(self) -> _core.Snapshot:
-        return self._opened.snapshot
-
-    @property
-    def _buffers(self) -> bool:
-        return self._opened.buffers
-
-    @property
-    def _mapping(self) -> memoryview | None:
-        """Values are lent from here."""
-        return self._opened.mapping
-
-    @property
-    def _engine(self) -> _core.Engine:
-        return self._opened.pages.engine
-
-    @property
-    def _direct_path(self) -> DirectPath:
-        return self._file.open_direct_path()
-
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Transaction' object")
 
     def _after_fork(self) -> None:
-        self._snapshot.lose()
+        self._opened.snapshot.lose()
         if self._slot is not None:
             reader_slots.keep_inherited(self._slot)
             self._slot = None
@@ -156,7 +126,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if self._slot is not None:
             return
         past = self._file.direct_requests()
-        self._snapshot.check(doubt=past != self._past or self._mapping is not None)
+        self._opened.snapshot.check(doubt=past != self._past or self._opened.mapping is not None)
         self._past = past
 
     def _database(self, db: _Database | None) -> _Database | None:
@@ -225,12 +195,12 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def stat(self, db: _Database | None = None) -> dict[str, int]:
         """Return the sizes and counts of a database in this snapshot."""
-        return stat_of(self._meta.layout, self._record_of(db))
+        return stat_of(self._opened.meta.layout, self._record_of(db))
 
     def id(self) -> int:
         """Return the number of the transaction that wrote the snapshot."""
         self._check()
-        return self._meta.txnid
+        return self._opened.meta.txnid
 
     def commit(self) -> None:
         """End the transaction.

@@ -13,7 +13,6 @@
     pylmdb         py-lmdb itself, and classes that stand beside its own
     reader_slots   what keeps the pages of a snapshot from being overwritten
     signals        signals that ask a process to end
-    variables      variables of the environment, read quickly
 
 Knows nothing of LMDB's files. Uses the standard library and py-lmdb alone.
 """

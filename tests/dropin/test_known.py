@@ -350,3 +350,27 @@ def test_counts_are_there_after_closing_also_of_what_went_past_the_page_cache(
         assert env._file.direct_requests() == 0
     with pytest.raises(lmdb.Error):
         env._file.open_direct_path()
+
+
+NAMES = (b"LMDBIO_A", b"LMDBIO_B")
+
+
+def variables() -> tuple[Any, ...]:
+    return tuple(map(known._environ.get, NAMES))
+
+
+@pytest.mark.parametrize("usual", [False, True])
+def test_a_variable_is_seen_as_it_is_now(monkeypatch: pytest.MonkeyPatch, usual: bool) -> None:
+    if usual:  # a Python that has no short way to them
+        monkeypatch.setattr(known, "_environ", os.environb)
+    assert variables() == (None, None)
+    monkeypatch.setenv("LMDBIO_A", "ä")
+    os.environb[b"LMDBIO_B"] = b"\xff"
+    assert variables() == ("ä".encode(), b"\xff")
+    del os.environ["LMDBIO_B"]
+    assert variables() == ("ä".encode(), None)
+
+
+def test_the_short_way_to_variables_is_there() -> None:
+    """Where it is not, each opening takes some microseconds longer: look for another one."""
+    assert known._environ is not os.environb
