@@ -15,7 +15,7 @@ from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
 from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase
-from lmdbio.remote import shown
+from lmdbio.remote import label
 from lmdbio.system.log import WARNING, log
 
 __all__ = ["claim", "room_on_disk", "state_of"]
@@ -37,7 +37,7 @@ def state_of(opened: OpenDatabase) -> SourceState:
     """
     state = SourceState.of(opened.locations, opened.identity, opened.metas())
     if not opened.is_newest():
-        raise Error(f"{shown(opened.locations[0])}: was written to while it was opened")
+        raise Error(f"{label(opened.locations[0])}: was written to while it was opened")
     return state
 
 

@@ -82,7 +82,7 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
     except (lmdb.Error, OSError) as error:
         data = replace(data, damage=one_line(error))
     glance.guard()
-    under = storage.look(engine, thorough=True)
+    under = storage.inspect(engine, thorough=True)
     return Facts(
         path=str(path),
         name="" if glance.name is None else show_key(glance.name),

@@ -22,7 +22,7 @@ from lmdbio.locate.samples import FoundSamples, count_samples, find_samples
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
-from lmdbio.remote import is_url, open_data, shown
+from lmdbio.remote import is_url, label, open_data
 from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["FileFacts", "hashed_bytes", "layout_text", "opened_file", "sidecar_status"]
@@ -82,7 +82,7 @@ def opened_file(
             yield (
                 engine,
                 FileFacts(
-                    data=shown(data),
+                    data=label(data),
                     file_bytes=engine.size(),
                     device=None if is_url(data) else os.fstat(engine.fd).st_dev,
                     cut=cut_reason(engine, meta),
@@ -161,7 +161,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, An
 
     All of that file is read, and nothing of the data.
     """
-    found: dict[str, Any] = {"path": shown(path), "status": "absent", "reason": "no such file"}
+    found: dict[str, Any] = {"path": label(path), "status": "absent", "reason": "no such file"}
     try:
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size

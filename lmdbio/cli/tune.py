@@ -183,7 +183,7 @@ def _measure(
             return Measured(), None
         folder = None
         if cache_dir is not None and calibration.identity(
-            storage.look_at_folder(cache_dir)
+            storage.inspect_folder(cache_dir)
         ) != calibration.identity(_under(path)):
             folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
         made = tuning.measure(path, seconds=seconds, progress=progress)
@@ -210,16 +210,16 @@ def _under(path: Path | str) -> storage.Storage:
     """Return the storage under a data set."""
     data = provenance.find_data(path)
     if is_url(data):
-        return storage.look_elsewhere(os.fspath(data))
+        return storage.inspect_url(os.fspath(data))
     with open_data(data) as engine:
-        return storage.look(engine, thorough=True)
+        return storage.inspect(engine, thorough=True)
 
 
 def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
     identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
         identities += [
-            calibration.identity(storage.look_at_folder(cache_dir)),
+            calibration.identity(storage.inspect_folder(cache_dir)),
             calibration.MEMORY,
             calibration.NETWORK,
         ]

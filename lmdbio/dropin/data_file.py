@@ -30,7 +30,7 @@ from lmdbio.errors import (
 )
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
-from lmdbio.remote import absolute, is_url, open_data, shown
+from lmdbio.remote import absolute, is_url, label, open_data
 from lmdbio.system import reader_slots
 from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import Lock
@@ -154,7 +154,7 @@ class DataFile(_Counted):
         block_bytes_max: int,
         why_readonly: str = "",
     ) -> None:
-        self.path, self.subdir = shown(path), keywords.subdir
+        self.path, self.subdir = label(path), keywords.subdir
         self.location = absolute(path)
         self.lock = LockFile(self.location, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max

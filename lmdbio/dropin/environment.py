@@ -51,7 +51,7 @@ from lmdbio.dropin.transaction import Transaction, begin, in_own
 from lmdbio.errors import MDB_BAD_TXN, MovedError, lmdb_error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import is_url, label
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import log
@@ -376,7 +376,7 @@ def _refuse_url(path: str | bytes) -> None:
         ReadonlyError: it is.
     """
     if is_url(path):
-        named = shown(os.fsdecode(path))
+        named = label(os.fsdecode(path))
         raise lmdb_error(f"{named}: is read, not written: say readonly=True", errno.EACCES)
 
 

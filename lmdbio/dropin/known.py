@@ -98,7 +98,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
 
 
 def _choose(engine: _core.Engine, overrides: Overrides) -> Reading:
-    facts = storage.look(engine, cached=False)
+    facts = storage.inspect(engine, cached=False)
     advised = (facts.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
     return Reading(
         choose_reading(engine, "single", overrides, facts=facts),

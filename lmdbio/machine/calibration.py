@@ -222,7 +222,7 @@ def file_of(identity: str) -> Path:
 
 def load_for(engine: _core.Engine) -> Stored | None:
     """Return the calibration of the file system of ``engine``'s file; None where there is none."""
-    found = load(identity(storage.look(engine, cached=False, thorough=True)))
+    found = load(identity(storage.inspect(engine, cached=False, thorough=True)))
     return found if found.calibration is not None or found.note else None
 
 

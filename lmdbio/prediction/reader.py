@@ -302,7 +302,7 @@ def with_tiers(environment: Environment, cache: Cache) -> tuple[Environment, lis
         told.append(words)
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        found = _found(calibration.identity(storage.look_at_folder(cache.disk)))
+        found = _found(calibration.identity(storage.inspect_folder(cache.disk)))
         disk, words = _with_rate("disk", disk, found, cache.disk)
         tiers.append(disk)
         told.append(words)

@@ -368,7 +368,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 
 def _look(opened: OpenDatabase) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    found = storage.look(opened.pages, cached=False)
+    found = storage.inspect(opened.pages, cached=False)
     return DataSetFacts(
         path=opened.path,
         identity=opened.identity,

@@ -50,10 +50,10 @@ def choose_reading(
         from lmdbio.system.warn import warn
 
         warn(stored.note)
-    found = facts or storage.look(engine, cached=False)
+    found = facts or storage.inspect(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
-        found = storage.look(engine)
+        found = storage.inspect(engine)
     calibration = None if stored is None else stored.calibration
     return choose(access, found, calibration, keyword=keyword, environment=environment)
 

@@ -50,7 +50,7 @@ def _extents(index: RecordIndex) -> Iterator[_core.Extents]:
 
 def is_far(records: Records) -> bool:
     """Return whether a file lies on storage that other machines have."""
-    found = storage.look(records._source.pages, cached=False)
+    found = storage.inspect(records._source.pages, cached=False)
     return not (found.disk or found.in_memory)
 
 

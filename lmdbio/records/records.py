@@ -39,7 +39,7 @@ from lmdbio.records.pending import (
 from lmdbio.records.routes import Field, Routes
 from lmdbio.records.samples import Remade, Samples, View
 from lmdbio.records.shard_batch import ShardBatch, ShardValues
-from lmdbio.remote import absolute, shown
+from lmdbio.remote import absolute, label
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -168,7 +168,7 @@ class Records(Samples[bytes, Batch]):
     @property
     def files(self) -> list[str]:
         """The data files, in the order of their records; of a URL what is secret is left out."""
-        return [shown(path) for path in self._source.paths]
+        return [label(path) for path in self._source.paths]
 
     def file_of(self, index: SupportsIndex) -> tuple[str, int]:
         """Return the data file that has a record, and the record's index in it.

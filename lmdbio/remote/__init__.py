@@ -33,7 +33,7 @@ __all__ = [
     "redacted",
     "scheme_of",
     "server_of",
-    "shown",
+    "label",
     "with_suffix",
 ]
 
@@ -49,8 +49,8 @@ def __getattr__(name: str) -> object:
     return getattr(url, name)
 
 
-def shown(name: str | os.PathLike[str]) -> str:
-    """Return a path or URL for people."""
+def label(name: str | os.PathLike[str]) -> str:
+    """Return a path, or a URL without what is secret in it, for people."""
     if not is_url(name):
         return os.fspath(name)
     from lmdbio.remote.url import redacted

@@ -126,7 +126,7 @@ class _Runs:
                 return None
             self._engine = open_data(find_data(path))
             self._memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
-            found = storage.look(self._engine, cached=False, thorough=True)
+            found = storage.inspect(self._engine, cached=False, thorough=True)
             kind: Kind = "pread" if found.direct is False else "direct"
             return kind, self._engine.size()
 

@@ -236,7 +236,7 @@ def _measured(
 ) -> Tuning:
     """Run all trials on a file."""
     begun = time.monotonic()
-    found = storage.look(engine, thorough=True)
+    found = storage.inspect(engine, thorough=True)
     todo = trials(size, direct=found.direct is not False) * PASSES
     done, left = _run_all(engine, todo, size, begun + seconds, progress)
     made = None

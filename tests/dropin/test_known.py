@@ -206,7 +206,7 @@ def test_what_this_process_measures_or_forgets_is_followed_at_once(
             return env._file._choice.reasons["gap_bytes_max"].origin
 
     with opened(tmp_path / "env") as env:
-        which = calibration.identity(storage.look(env._file.engine, thorough=True))
+        which = calibration.identity(storage.inspect(env._file.engine, thorough=True))
     assert origin() == "facts"
     samples = (
         Sample("pread", "random", 4096, 8, 1000, 1.0),
@@ -229,13 +229,13 @@ def test_the_storage_is_looked_at_once_a_second(
     make(tmp_path / "env", b"old")
     make(tmp_path / "other", b"old")
     looks: list[float] = []
-    look, now = storage.look, [1000.0]
+    look, now = storage.inspect, [1000.0]
 
     def counted(*args: Any, **kwargs: Any) -> storage.Storage:
         looks.append(now[0])
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(storage, "look", counted)
+    monkeypatch.setattr(storage, "inspect", counted)
     monkeypatch.setattr(known.time, "monotonic", lambda: now[0])
     for _ in range(5):
         read(tmp_path / "env")

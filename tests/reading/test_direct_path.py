@@ -27,7 +27,7 @@ from lmdbio.reading import blocks, direct_path
 from tests.support import databases
 
 COUNT, BYTES = 400, 100_000
-look = storage.look
+look = storage.inspect
 
 
 def value(index: int) -> bytes:

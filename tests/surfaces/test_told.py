@@ -310,7 +310,7 @@ def test_a_calibration_that_cannot_be_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with _core.Engine(path / "data.mdb") as engine:
-        looked = storage.look(engine, cached=False, thorough=True)
+        looked = storage.inspect(engine, cached=False, thorough=True)
     file = calibration.file_of(calibration.identity(looked))
     file.parent.mkdir(parents=True)
     file.write_text("{}")

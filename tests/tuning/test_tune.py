@@ -53,7 +53,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def identity(path: Path) -> str:
     with _core.Engine(path / "data.mdb") as engine:
-        return calibration.identity(storage.look(engine, thorough=True))
+        return calibration.identity(storage.inspect(engine, thorough=True))
 
 
 # --- measuring ----------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_folder_that_fills_up_is_named(tmp_path, monkeypatch):
 def test_what_is_kept_of_a_server_is_forgotten_without_it(scheme: str) -> None:
     """Nobody listens at this port."""
     url = f"{scheme}://127.0.0.1:9/set/data.mdb"
-    under = storage.look_elsewhere(url)
+    under = storage.inspect_url(url)
     calibration.store(Calibration(calibration.identity(under), 0.0, SAMPLES))
     for told in ("forgotten", "nothing was kept"):
         done = CliRunner().invoke(cli, ["tune", url, "--forget"], catch_exceptions=False)
