@@ -17,10 +17,10 @@ from lmdbio.cli.output import bar
 from lmdbio.cli.plan import open_source
 from lmdbio.cli.simulate_job import is_cluster, read_values
 from lmdbio.cli.simulate_output import Run, Settings, combinations, tell
-from lmdbio.machine import tuned
 from lmdbio.machine.calibration import Stored
 from lmdbio.machine.measured import store_rates
 from lmdbio.planning.mode import NAMED
+from lmdbio.reading.engines import find_calibration
 
 __all__ = ["MODES", "modes_of", "simulate_modes"]
 
@@ -133,7 +133,7 @@ def with_data(path: Path) -> tuple[model.Workload, Stored | None]:
         if not source.count:
             raise ValueError(f"{path}: it holds no records")
         lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
-        kept = tuned.find(source.pages)
+        kept = find_calibration(source.pages)
     sizes = lengths.astype(np.int64)
     batch = min(BATCH, len(sizes))
     typical = max(1, int(np.median(sizes)))

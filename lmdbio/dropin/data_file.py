@@ -26,7 +26,7 @@ from lmdbio.errors import (
     ShortReadError,
     closed_error,
     lmdb_error,
-    retold,
+    reclassified,
 )
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
@@ -305,7 +305,7 @@ class DataFile(_Counted):
             try:
                 slot = slots.begin()
             except lmdb.MapResizedError:
-                self.lock.tell_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
+                self.lock.log_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
                 return (*self.newest(reader_slots.number(slot)), slot)
@@ -398,13 +398,13 @@ def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
     if isinstance(error, OSError):
         return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)
     if isinstance(error, ShortReadError):  # it ends before its trees begin
-        return retold(error, InvalidError, MDB_INVALID)
+        return reclassified(error, InvalidError, MDB_INVALID)
     try:
         status = os.stat(data)  # noqa: PTH116
     except (OSError, ValueError):
         return error
     if S_ISDIR(status.st_mode):
-        return retold(error, lmdb.Error, errno.EISDIR)
+        return reclassified(error, lmdb.Error, errno.EISDIR)
     if S_ISREG(status.st_mode) and not status.st_size:
-        return retold(error, lmdb.Error, errno.EBADF)
+        return reclassified(error, lmdb.Error, errno.EBADF)
     return error

@@ -116,7 +116,7 @@ class CursorIterator(_core.Items):
             found = run.next_block()
             cursor._txn._verify()
         except BaseException:
-            run.take_back()
+            run.revoke()
             try:
                 cursor._txn._verify()
             finally:

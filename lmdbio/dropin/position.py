@@ -226,7 +226,7 @@ class Position(_core.Stands):
         """Return the current key, value or item, empty where the cursor stands nowhere."""
         self._check()
         if self._is_stale:
-            self._look_again()
+            self._resume()
         if not self._placed:
             return (self._empty, self._empty) if wanted == WANT_ITEM else self._empty
         if self._run is not None:
@@ -241,7 +241,7 @@ class Position(_core.Stands):
             self._move(Move.CURRENT)
         return self._get(wanted)
 
-    def _look_again(self) -> None:
+    def _resume(self) -> None:
         """Take the place of the C cursor as ours, also after a move that failed."""
         self._is_stale = False
         if self._lookup is not None and (self._keyless or not self._placed):
@@ -265,8 +265,8 @@ class Run:
         values: whether values are read, besides keys.
     """
 
-    __slots__ = ("_block", "_blocks", "_direct_path", "_dup", "_kept", "_past", "_pid", "_scan",
-                 "_tail", "owner", "values")  # fmt: skip
+    __slots__ = ("_block", "_blocks", "_direct", "_direct_path", "_dup", "_pid", "_revoked",
+                 "_scan", "_tail", "owner", "values")  # fmt: skip
 
     def __init__(
         self,
@@ -278,11 +278,11 @@ class Run:
         dup: bool,
     ) -> None:
         self.owner, self.values = owner, values
-        self._direct_path, self._past, self._blocks = direct_path, (0, 0.0), 0
+        self._direct_path, self._direct, self._blocks = direct_path, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
         #: Records before the block that is handed out, and in it.
         self._block = 0, 0
-        self._kept = 0  # records of a block that was taken back
+        self._revoked = 0  # records of a block that was taken back
         #: Key and value (of duplicates) of the last record of the block before.
         self._tail: tuple[bytes, bytes] | None = None
 
@@ -302,33 +302,34 @@ class Run:
         self._tail = self._at(handed_out, self._wanted)
         self._block = self._block[0] + handed_out, 0
         self.owner.block(0)
-        if not self._kept:
-            self._kept = self._scan.advance()
-        count = self._kept
+        if not self._revoked:
+            self._revoked = self._scan.advance()
+        count = self._revoked
         self.owner.block(count)
-        self._block, self._kept = (self._block[0], count), 0
+        self._block, self._revoked = (self._block[0], count), 0
         if count:
-            self._pass_by()
+            self._choose_engine()
         return count != 0
 
-    def take_back(self) -> None:
-        """Keep a new block back: the record before it stays the position."""
+    def revoke(self) -> None:
+        """Take a new block back: the record before it stays the position."""
         left = self.owner.left()
         if left:
-            self._block, self._kept = (self._block[0], 0), left
+            self._block, self._revoked = (self._block[0], 0), left
             self.owner.block(0)
 
-    def _pass_by(self) -> None:
+    def _choose_engine(self) -> None:
         """Choose the engine of the blocks to come, and report how fast the last one was."""
         self._blocks += 1
         if self._blocks < BLOCKS_BEFORE_BYPASS:
             return
-        size, seconds = self._scan.past()
-        if size > self._past[0]:
+        size, seconds = self._scan.direct_reads()
+        if size > self._direct[0]:
             now = time.monotonic()
-            self._direct_path.record(size - self._past[0], (now - seconds + self._past[1], now))
-            self._past = size, seconds
-        self._scan.go_past(self._direct_path.engine())
+            times = now - seconds + self._direct[1], now
+            self._direct_path.record(size - self._direct[0], times)
+            self._direct = size, seconds
+        self._scan.bypass(self._direct_path.engine())
 
     def last(self, wanted: int) -> tuple[bytes, bytes] | None:
         """Return key and value of the record last handed out; None: there was none."""

@@ -27,7 +27,7 @@ from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.open_files import SharedExtents, open_database, open_shared_extents
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
@@ -36,7 +36,7 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.provenance import Paths
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.reading.engines import choose_reading, find_calibration, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import WARNING, log
@@ -246,7 +246,7 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     else:
         index = _open_index(data, None)
     opened.append(_root_source(data, roots, index))
-    kept = tuned.find(opened[0].engine)
+    kept = find_calibration(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)

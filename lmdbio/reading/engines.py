@@ -6,24 +6,45 @@ that it judges by are looked up.
 
 from __future__ import annotations
 
+import os
+
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage, tuned_folder
 from lmdbio.machine.choice import choose
 from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from lmdbio.machine.calibration import Stored
     from lmdbio.machine.choice import Access, Choice
     from lmdbio.machine.overrides import Overrides
 
-__all__ = ["choose_reading", "is_on_disk", "open_engine"]
+__all__ = ["choose_reading", "find_calibration", "is_on_disk", "open_engine"]
 
 
 def is_on_disk(engine: _core.Engine) -> bool:
     """Return whether a disk of this machine is under the file, which its page cache keeps."""
     return engine.kind == "pread" and _core.look_at(engine.fd).disk
+
+
+def find_calibration(engine: _core.Engine) -> Stored | None:
+    """Return the calibration of the file system of ``engine``'s file; None where there is none.
+
+    For every open: it costs next to nothing where nothing was ever tuned.
+    """
+    try:
+        if not os.path.isdir(tuned_folder.folder()):  # noqa: PTH112
+            return None
+    except OSError as error:
+        log(f"what lmdbio tune may have measured is not looked for: {error}")
+        return None
+    from lmdbio.machine import calibration  # where there is something to read
+
+    facts = storage.inspect(engine, cached=False, thorough=True)
+    found = calibration.load(calibration.identity(facts))
+    return found if found.calibration is not None or found.note else None
 
 
 def choose_reading(
@@ -45,7 +66,7 @@ def choose_reading(
         ValueError: a variable of the environment makes no sense.
     """
     environment = overrides_from_env()
-    stored = tuned.find(engine)
+    stored = find_calibration(engine)
     if stored is not None and stored.note:
         from lmdbio.system.warn import warn
 

@@ -76,12 +76,12 @@ class Lent:
 
     Attributes:
         address, size: address of the first byte, and number of bytes.
-        keep: the owner.
+        owner: object that keeps it alive.
     """
 
     address: int
     size: int
-    keep: object
+    owner: object
 
 
 class _ToPageCache:
@@ -204,7 +204,7 @@ class _ToMemory:
         reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
         reads["needed"] = reads["length"]
         reads["into"] = offsets + np.uint64(self._lent.address)
-        return self._engine.submit(reads, self._lent.keep)
+        return self._engine.submit(reads, self._lent.owner)
 
     def wait(self) -> None:
         if self._under_way:
@@ -257,7 +257,7 @@ class FileCache:
         self._given, self._is_wanted, self._budget = engine, bool(wanted), memory_bytes_max
         self.place = "nowhere" if wanted is False else self._choose_place(memory_bytes_max)
         if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
-            self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
+            self._log(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
         self._lock = threading.Lock()
         #: The memory that it lends from, once that is filled.
         self._lent: Lent | None = None
@@ -294,11 +294,11 @@ class FileCache:
         """Whether nearly all of it is in the page cache; the kernel counts each page for that."""
         return 10 * (self._given.cached_bytes() or 0) >= 9 * self.size
 
-    def _adopt(self, address: int, size: int, keep: object) -> None:
+    def _adopt(self, address: int, size: int, owner: object) -> None:
         """Lend from the engine's mapping, where that has the whole file."""
         if size >= self.size:
             self.place, self._left = "mapping", 0
-            self._lent = Lent(address, self.size, keep)
+            self._lent = Lent(address, self.size, owner)
 
     def _after_fork(self) -> None:
         self._lock, self._guard = threading.Lock(), threading.Lock()
@@ -404,9 +404,9 @@ class FileCache:
                 self._stop()
         if failure is not None:
             why = str(failure) or type(failure).__name__
-            self._tell(f"records are read one by one: it cannot be brought to memory: {why}")
+            self._log(f"records are read one by one: it cannot be brought to memory: {why}")
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         log(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
 
     def _advance(self, credit: int) -> None:

@@ -228,7 +228,7 @@ class Routes:
             indices=wanted,
             offsets=np.ascontiguousarray(extents["offset"]),
             lengths=lengths,
-            keep=lent.keep,
+            keep=lent.owner,
         )
 
     def held_values_of(self, extents: _core.Extents) -> _core.Values | None:

@@ -22,7 +22,7 @@ import lmdbio
 from lmdbio import _core, share
 from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage, tuned_folder
 from lmdbio.machine.choice import choose
 from lmdbio.provenance import Section, paths
 from lmdbio.reading import direct_path, engines
@@ -322,7 +322,7 @@ def test_a_calibration_that_cannot_be_used(
 def test_a_cache_folder_that_cannot_be_looked_into(
     path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned, "folder", fail(OSError))
+    monkeypatch.setattr(tuned_folder, "folder", fail(OSError))
     read_all(path, lock=False)
     assert only(told(), "lmdbio tune may have measured is not looked for") == "INFO"
 

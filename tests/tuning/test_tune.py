@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import lmdbio
 from lmdbio import _core
 from lmdbio.cli import cli
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage, tuned_folder
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.storage import Storage
 from lmdbio.tuning import job, tune
@@ -281,7 +281,7 @@ def test_where_nothing_was_measured_nothing_is_looked_for(path, monkeypatch):
 
 def test_without_a_home_readers_do_without(path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(tuned.os.path, "expanduser", str)  # so it is where there is none
+    monkeypatch.setattr(tuned_folder.os.path, "expanduser", str)  # so it is where there is none
     lmdbio.Records(path).close()
     told = CliRunner().invoke(cli, ["tune", str(path)])
     assert isinstance(told.exception, FileNotFoundError) and "no home" in str(told.exception)
