@@ -182,10 +182,9 @@ class DataFile(_Counted):
             raise _unopened(self.path, data, error) from error
         self._choice = self._choose(overrides)
         try:
-            newest = newest_state(self.open_engine())
+            raw, meta = newest_state(self.open_engine())
         except (InvalidError, ShortReadError) as error:
             raise _unopened(self.path, data, error) from error
-        raw, meta = newest.raw, newest.meta
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
@@ -308,7 +307,7 @@ class DataFile(_Counted):
                 self.lock.log_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
-                return (*self.newest(reader_slots.number(slot)), slot)
+                return (*self.newest(slot.id()), slot)
             except LookupError:
                 del slot  # a commit in between
             except BaseException:

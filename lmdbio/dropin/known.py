@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Reading", "State", "choose_known", "forget", "newest_state"]
+__all__ = ["Reading", "choose_known", "forget", "newest_state"]
 
 #: How old a choice may be. As old as what it rests on may be (``machine.storage``).
 RECENT_SECONDS = 1.0
@@ -58,21 +58,8 @@ class Reading:
     budget_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """The newest state of a file.
-
-    Attributes:
-        raw: bytes of both meta pages; None: a commit came between.
-        meta: Meta that they hold.
-    """
-
-    raw: bytes | None
-    meta: _core.Meta
-
-
 _readings: dict[tuple[object, ...], tuple[float, Reading]] = {}
-_states: dict[str, State] = {}
+_states: dict[str, tuple[bytes, _core.Meta]] = {}
 
 
 def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
@@ -115,8 +102,11 @@ def forget() -> None:
     _states.clear()
 
 
-def newest_state(engine: _core.Engine) -> State:
+def newest_state(engine: _core.Engine) -> tuple[bytes | None, _core.Meta]:
     """Return the newest state of the file that ``engine`` has open.
+
+    Returns:
+        The bytes of both meta pages (None: a commit came between), and what they say.
 
     Raises:
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: no readable LMDB file.
@@ -125,17 +115,16 @@ def newest_state(engine: _core.Engine) -> State:
     known = _states.get(engine.path)
     if known is not None:
         try:
-            if _core.meta_bytes(engine, known.meta.layout) == known.raw:
+            if _core.meta_bytes(engine, known[1].layout) == known[0]:
                 return known
-        except (OSError, Error):  # such as a file that is shorter now, of which read_meta tells
+        except (OSError, Error):  # such as a file that is shorter now, which read_meta reports
             pass
     meta = _core.read_meta(engine)
     newest, is_there, raw = _core.look_whole(engine, meta)
     if newest != meta.txnid or not is_there:
-        return State(None, meta)
-    state = State(raw, meta)
+        return None, meta
     if len(raw) <= META_BYTES_MAX:
         if len(_states) >= FILES_MAX:
             _states.clear()
-        _states[engine.path] = state
-    return state
+        _states[engine.path] = raw, meta
+    return raw, meta

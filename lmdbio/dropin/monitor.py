@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from multiprocessing import util
 
 from lmdbio.dropin import unwritten
-from lmdbio.observe import ledger
+from lmdbio.observe import active
 from lmdbio.observe.ledger import Facts, FileState, Ledger, Line
 from lmdbio.observe.tracing import launched_rank
 from lmdbio.system import procfs
@@ -139,8 +139,7 @@ class _Monitor:
         self._accounts = os.memfd_create("lmdbio run")
         fcntl.fcntl(self._accounts, fcntl.F_SETFL, os.O_APPEND)
         self._status = os.fstat(self._accounts)
-        self._ledger = Ledger()
-        ledger.begin(self._ledger)
+        self._ledger = active.ledger = Ledger()
         unwritten.leave()
         os.register_at_fork(after_in_parent=self._count_fork, after_in_child=self._begin_child)
         util.register_after_fork(self, lambda monitor: at_end(monitor.end))

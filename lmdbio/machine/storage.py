@@ -14,6 +14,10 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.system import procfs
 from lmdbio.system.frozen import dataclass
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "inspect", "parse_stripes"]
 
 #: Names by statfs's f_type (linux/magic.h; those of Lustre, GPFS, ZFS and BeeGFS from their own
@@ -156,8 +160,8 @@ def inspect(
         readahead_bytes=readahead_bytes,
         direct=direct,
         direct_alignment=alignment,
-        size_bytes=_size(engine),
-        cached_bytes=_cached(engine) if cached else None,
+        size_bytes=_answer(engine.size),
+        cached_bytes=_answer(engine.cached_bytes) if cached else None,
         stripes=_stripes(fd) if ground.magic == 0x0BD00BD0 else None,
     )
 
@@ -194,16 +198,10 @@ def inspect_folder(folder: str | os.PathLike[str]) -> Storage:
     )
 
 
-def _size(engine: _core.Engine) -> int | None:
+def _answer(ask: Callable[[], int | None]) -> int | None:
+    """Return what an engine says of its file; None: it cannot."""
     try:
-        return engine.size()
-    except (OSError, Error):
-        return None
-
-
-def _cached(engine: _core.Engine) -> int | None:
-    try:
-        return engine.cached_bytes()
+        return ask()
     except (OSError, Error):
         return None
 

@@ -38,14 +38,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.observe import active
-from lmdbio.observe.active import touch
 from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
 from lmdbio.system import fork
 from lmdbio.system.warn import warn
 
-__all__ = ["ENVIRONMENT", "Trace", "name_rank", "note", "note_flight", "touch", "trace"]
+__all__ = ["Trace", "name_rank", "note", "note_flight", "trace"]
 
-ENVIRONMENT = active.TRACE
 #: Bytes that a trace file may take; Perfetto in a browser holds about so many with ease.
 SIZE_BYTES_MAX = 256 << 20
 #: Between two writes.
@@ -384,7 +382,7 @@ class TraceFile:
 
 def _start_by_environment() -> None:
     """``LMDBIO_TRACE``. The file is made when there is something to write."""
-    path = os.environ.get(ENVIRONMENT)
+    path = os.environ.get(active.TRACE)
     if path:
         Trace(path, lazily=True)
 

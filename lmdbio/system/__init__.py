@@ -1,7 +1,6 @@
-"""system: what any room may need: fork, signals, /proc, drafts, threads, the log, py-lmdb.
+"""system: what any room may need: fork, signals, /proc, drafts, the log, py-lmdb.
 
     amounts        numbers and bytes as people read and write them, and bytes that reads keep to
-    background     one thing at a time done in a thread
     file_identity  whether two looks at a file, or two names, stand for one file in one state
     fork           what a child process makes anew
     frozen, slim   frozen values, and parts of the standard library, that load quickly

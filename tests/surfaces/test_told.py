@@ -20,6 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, share
+from lmdbio.convert import database_walk
 from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.machine import calibration, storage, tuned_folder
@@ -28,7 +29,7 @@ from lmdbio.provenance import Section, paths
 from lmdbio.reading import direct_path, engines
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.file_cache import FileCache
-from lmdbio.system import background, log, reader_slots
+from lmdbio.system import log, reader_slots
 from lmdbio.system.publish import Draft
 from tests.support import databases
 
@@ -328,9 +329,9 @@ def test_a_cache_folder_that_cannot_be_looked_into(
 
 
 def test_a_thread_that_does_not_start(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background._thread, "start_new_thread", fail(RuntimeError))
+    monkeypatch.setattr(database_walk._thread, "start_new_thread", fail(RuntimeError))
     done: list[int] = []
-    with background.Beside() as beside:
+    with database_walk.Background() as beside:
         beside.begin(lambda: done.append(1))
     assert done == [1]
     assert only(told(), "work is not done in a thread beside") == "INFO"
