@@ -89,8 +89,10 @@ class _Counted:
         engine, direct_path = self.engine, self.direct_path
         if engine is not None:
             noted = engine.note_counts()
-            past = None if direct_path is None else direct_path.counts()
-            self._last = noted if past is None or not past.requests else lambda: noted() + past
+            direct = None if direct_path is None else direct_path.counts()
+            self._last = (
+                noted if direct is None or not direct.requests else lambda: noted() + direct
+            )
 
 
 class DataFile(_Counted):

@@ -314,8 +314,8 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     def flags(self) -> dict[str, bool]:
         """Return the flags that it was opened with, under the names of ``open``'s keywords."""
         self._file.open_engine()
-        shown = ("subdir", "metasync", "sync", "map_async", "readahead", "meminit", "lock")
-        flags = {name: bool(getattr(self._keywords, name)) for name in shown}
+        names = ("subdir", "metasync", "sync", "map_async", "readahead", "meminit", "lock")
+        flags = {name: bool(getattr(self._keywords, name)) for name in names}
         return {**flags, "readonly": True, "writemap": False}  # LMDB reads without a writemap
 
     def path(self) -> str:

@@ -125,9 +125,9 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         if self._slot is not None:
             return
-        past = self._file.direct_requests()
-        self._opened.snapshot.check(doubt=past != self._past or self._opened.mapping is not None)
-        self._past = past
+        direct = self._file.direct_requests()
+        self._opened.snapshot.check(doubt=direct != self._past or self._opened.mapping is not None)
+        self._past = direct
 
     def _database(self, db: _Database | None) -> _Database | None:
         _check_handle(db, self._env)
