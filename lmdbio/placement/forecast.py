@@ -30,7 +30,7 @@ from lmdbio.placement.cache import Cache
 from lmdbio.placement.homes import Homes, Room, Tiers
 from lmdbio.placement.keepers import Keepers, room_of
 from lmdbio.placement.sources import seats
-from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.parts import split_share
 from lmdbio.planning.reads import PlanOptions, plan_reads
@@ -262,7 +262,7 @@ class Outlook:
             made = replace(made, length=job.epochs * count)
         if not job.sharing.is_dealt:
             return made
-        return replace(made, assignment=job.sharing, holder=self.homes.owner_of)
+        return replace(made, assignment=job.sharing, owner=self.homes.owner_of)
 
     @cached_property
     def homes(self) -> Homes:

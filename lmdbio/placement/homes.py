@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.dealt import home_holder
+from lmdbio.planning.deal import owner_in
 
 __all__ = [
     "GRAIN_BYTES_MAX",
@@ -273,7 +273,7 @@ class Homes:
 
         This is the answer to "which node keeps record 7".
         """
-        return home_holder(self.records)(records)
+        return owner_in(self.records)(records)
 
     def kept(self, root: int) -> range:
         """Return the used grains that a root keeps."""

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.placement.sources import KeptSources, Uses, records_at, seats
-from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Places, Schedule
 

@@ -149,14 +149,14 @@ def _deal(job: share.Job, schedule: Schedule, caching: Caching) -> tuple[Schedul
     if not caching.are_kept or len(schedule.teams) == 1:
         text = f'{caching.reason.text}; assignment "local" is "strided" here'
         return schedule, Reason(caching.reason.origin, text)
-    from lmdbio.planning.dealt import home_holder  # others begin sooner without these
+    from lmdbio.planning.deal import owner_in  # others begin sooner without these
     from lmdbio.reader.shard_store import ShardStore
 
     roots, kept = {team[0] for team in schedule.teams}, caching.kept
     own = kept.sources.homes.records if isinstance(kept, ShardStore) else None
     sent = job.share_array(own, [rank not in roots for rank in range(job.size)])
-    holder = home_holder(sent if own is None else own)
-    return replace(schedule, assignment=Assignment.LOCAL, holder=holder), caching.reason
+    owner = owner_in(sent if own is None else own)
+    return replace(schedule, assignment=Assignment.LOCAL, owner=owner), caching.reason
 
 
 def _mix(

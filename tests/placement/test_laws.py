@@ -30,7 +30,7 @@ from lmdbio.placement.sources import (
     WindowSources,
     row_epochs,
 )
-from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
