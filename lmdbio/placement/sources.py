@@ -5,7 +5,7 @@
 
     WindowSources   an epoch comes in windows: a round is one, and each root reads a slice of it
     HomeSources     each record has a home: a round is a block of all teams
-    RecordSources   roots keep records one by one: the same (``keepers``)
+    RecordSources   roots cache records one by one: the same (``owners``)
     HybridSources   some records have a home, and the others come in windows, with them
 
 A root asks each other one, by the number of a block, for the rows that it brings. The other one
@@ -123,16 +123,10 @@ class WindowSources:
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule = self._schedule
-        places = [
-            some for some in schedule.team_places(number, team) if some.repeats and some.runs
-        ]
-        places = [some._replace(first=some.first + schedule.first_place) for some in places]
+        places = _filled(schedule.team_places(number, team), schedule.first_place)
         epoch = last = 0
         if places:
-            epoch = (places[0].first + places[0].runs[0].start) // self._count
-            end = places[-1]
-            last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-            last //= self._count
+            epoch, last = places[0].begin // self._count, places[-1].last // self._count
         tables = [self.sequence.rounds(one).table for one in range(epoch, last + 1)]
         return BlockSources(*_core.find_block_sources(tables, epoch, self._roots, places))
 
@@ -152,7 +146,7 @@ class WindowSources:
 
 @dataclass(frozen=True)
 class KeptSources(ABC):
-    """Says who brings what, where roots keep records: a round is a block of all teams.
+    """Says who brings what, where roots cache records: a round is a block of all teams.
 
     A root brings for it those records of its own that any team uses in the block.
 
@@ -272,9 +266,8 @@ class HybridSources:
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule, epochs = self.home.schedule, self.sequence.epochs
-        parts = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
+        parts = _filled(schedule.team_places(number, team), schedule.first_place)
         places = np.concatenate([np.empty(0, np.int64), *(p.numbers() for p in parts)])
-        places += schedule.first_place
         records = epochs.samples(places)
         rounds, roots = np.empty_like(places), np.empty(len(places), np.uint16)
         for epoch, rows, _ in _uses_of_team(schedule, number, team):
@@ -353,17 +346,14 @@ def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> 
     Args:
         epochs: the order of its records, also where that is their own.
     """
-    start, count = schedule.first_place, schedule.count
-    places = [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
+    count, places = schedule.count, _filled(places, schedule.first_place)
     if not places:
         return np.empty(0, np.int64)
     shuffle, is_mixed = epochs.shuffle, epochs.shuffle.held and epochs.seed is not None
     if shuffle.order is not None or is_mixed or epochs.is_stepped:
         return epochs.samples(np.concatenate([p.numbers() for p in places]))
-    end = places[-1]
-    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-    first = (places[0].first + places[0].runs[0].start) // count
-    shufflings = [epochs.epoch(number).shuffling for number in range(first, last // count + 1)]
+    first, last = places[0].begin // count, places[-1].last // count
+    shufflings = [epochs.epoch(number).shuffling for number in range(first, last + 1)]
     return _core.find_records(shufflings, first, places)
 
 
@@ -372,16 +362,18 @@ def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, in
     start, count = schedule.first_place, schedule.epoch_places
     if schedule.assignment.is_dealt:
         return _epochs_of((schedule.dealt(number).places_of(team) + start) // count)
-    places = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
+    places = _filled(schedule.team_places(number, team), start)
     if not places:
         return []
-    end = places[-1]
-    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-    low = (start + places[0].first + places[0].runs[0].start) // count
-    high = (start + last) // count
-    if low == high:
+    low = places[0].begin // count
+    if low == places[-1].last // count:
         return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
-    return _epochs_of((np.concatenate([p.numbers() for p in places]) + start) // count)
+    return _epochs_of(np.concatenate([p.numbers() for p in places]) // count)
+
+
+def _filled(places: Sequence[Places], start: int) -> list[Places]:
+    """Return those with any place, counted from ``start`` places before."""
+    return [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
 
 
 def _uses_of_team(schedule: Schedule, number: int, team: int) -> Iterator[Uses]:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import mixing
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.parts import split_share
 
@@ -146,7 +145,7 @@ class RoundSequence:
 
     Of a mixed order, a round has a window, and what is used of held records beside it:
 
-        place       0  1  2  3  4  5  6  7  8  9        (``mixing``)
+        place       0  1  2  3  4  5  6  7  8  9        (``Shuffle``)
         record      s  h  s  s  h  s  s  h  s  s        h: is held    s: streams
         round       |---- 0 ----|---- 1 ---------|      a window of the records that stream, and
                                                         those that are used among them
@@ -178,12 +177,12 @@ class RoundSequence:
 
     def begin(self, epoch: int, number: int) -> int:
         """Return the first place of a round in its epoch; of the one after the last, its end."""
-        held, first = self.epochs.shuffle.held, self.rounds(epoch).begin(number)
-        if not held or not first:
+        shuffle, first = self.epochs.shuffle, self.rounds(epoch).begin(number)
+        if not shuffle.held or not first:
             return first
         if number == self.per_epoch:
             return self.epochs.count
-        return int(mixing.second_places(np.array([first - 1]), held, self.epochs.count)[0]) + 1
+        return int(shuffle.streamed_places(np.array([first - 1]), self.epochs.count)[0]) + 1
 
     def of(self, epoch: int, places: I64) -> I64:
         """Return the round of each place of an epoch."""

@@ -114,6 +114,16 @@ class Places(NamedTuple):
     repeats: int
     runs: tuple[range, ...]
 
+    @property
+    def begin(self) -> int:
+        """The first place of all; there is one."""
+        return self.first + self.runs[0].start
+
+    @property
+    def last(self) -> int:
+        """The last place of all."""
+        return self.first + (self.repeats - 1) * self.step + self.runs[-1].stop - 1
+
     def numbers(self) -> npt.NDArray[np.int64]:
         """Return all of them: int64, shape (n,), in their order."""
         runs = [np.arange(run.start, run.stop) for run in self.runs]
