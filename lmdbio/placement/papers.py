@@ -5,7 +5,7 @@
     frequency   what a node uses most in all epochs, the fastest tier first
 
 Each gives records by node and tier, in the order in which they are fetched. The rules by which
-records are ranked, and tiers filled, are those of ``keepers``. Nobody asks another one: all nodes
+records are ranked, and tiers filled, are those of ``owners``. Nobody asks another one: all nodes
 compute the same.
 
 Over all nodes together no choice finds more than ``home``, not even what is used again soonest: in
@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.placement.keepers import cut, rank_by_uses
+from lmdbio.placement.owners import cut, rank_by_uses
 
 __all__ = ["ROUNDING", "Holdings", "NodeUses", "NodesRule", "first", "frequency", "home"]
 

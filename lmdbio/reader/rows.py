@@ -27,7 +27,7 @@ from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
-__all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
+__all__ = ["END_MS_MAX", "ROOM_FACTOR", "Assembly", "Counting", "FileRows", "Rows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -163,12 +163,12 @@ class FileRows:
 
 
 class Rows:
-    """The rows of a block, on their way from everywhere (``flight.Arrival``).
+    """The rows of a block, on their way from everywhere (``flow.Arrival``).
 
     Args:
         block: rows of the block, and where each is to come from.
         read: starts to read rows from the file.
-        patience_s: longest wait for other roots without progress, seconds.
+        timeout_s: longest wait for other roots without progress, seconds.
         pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
@@ -179,7 +179,7 @@ class Rows:
         self,
         block: Assembly,
         read: Callable[[I64, U64], FileRows],
-        patience_s: float,
+        timeout_s: float,
         pace: Callable[[], object],
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
@@ -187,7 +187,7 @@ class Rows:
     ) -> None:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
-        self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
+        self._timeout_s, self._deadline_s = timeout_s, monotonic() + timeout_s
         self._pace, self._signs = pace, signs
         self._reached = self._reach()
         begun = monotonic_ns() / 1e9
@@ -238,7 +238,7 @@ class Rows:
         before, self._reached = self._reached, self._reach()
         if self._reached == before:
             return False
-        self._deadline_s = monotonic() + self._patience_s
+        self._deadline_s = monotonic() + self._timeout_s
         return True
 
     def _settle(self, arrival: _core.Arrival) -> None:

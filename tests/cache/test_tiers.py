@@ -26,7 +26,7 @@ import pytest
 from lmdbio.cache import CacheFile, CacheLimits, clear, find, verify
 from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
-from lmdbio.reader import shard_store
+from lmdbio.reader import shard_rows
 from lmdbio.records import keep
 from tests.cache import files_tier
 from tests.cache.support import (
@@ -68,7 +68,7 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """A tier behind memory: a new one is a module, and a line where each of both opens it."""
     if request.param == "files":
         monkeypatch.setattr(keep, "on_disk", files_tier.on_files)
-        monkeypatch.setattr(shard_store, "on_disk", files_tier.on_files)
+        monkeypatch.setattr(shard_rows, "on_disk", files_tier.on_files)
     return str(request.param)
 
 

@@ -1,10 +1,10 @@
-"""keepers: which roots keep which records, and from when on others have them of these. Pure.
+"""owners: which roots cache which records, and from when on others have them of these. Pure.
 
-    first       a record is kept by the root whose ranks use it first, in the order of use
-    frequency   each root keeps what its own ranks use most often over all epochs, by number where
-                that is as often; a record may be kept by several roots, and by none
+    first       a record is cached by the root whose ranks use it first, in the order of use
+    frequency   each root caches what its own ranks use most often over all epochs, by number where
+                that is as often; a record may be cached by several roots, and by none
 
-Each root keeps as many as it has room for, and reads a record when its own ranks first use it. So
+Each root caches as many as it has room for, and reads a record when its own ranks first use it. So
 others have the record from the next epoch on: in an epoch each record is used once.
 
     record, epoch, team --> root    the team's own, else the next one after it that has the record;
@@ -37,13 +37,13 @@ from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = [
     "STEPS_MAX",
-    "KeepRule",
-    "Keepers",
-    "Kept",
+    "OwnerRule",
+    "RecordOwners",
+    "OwnedRecords",
     "RecordSources",
     "cut",
-    "keep_first",
-    "keep_most_used",
+    "own_first",
+    "own_most_used",
     "rank_by_uses",
     "refuse_counting",
     "room_of",
@@ -59,8 +59,8 @@ STEPS_MAX = 2**29
 PART = 2**20
 
 
-class Kept(NamedTuple):
-    """The records that one root keeps.
+class OwnedRecords(NamedTuple):
+    """The records that one root caches.
 
     Attributes:
         records: ascending.
@@ -72,12 +72,12 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Keepers:
-    """The roots that keep each record.
+class RecordOwners:
+    """The roots that cache each record.
 
     Attributes:
         table: table of all records, for lookups in C.
-        roots: roots that keep each record, record by record.
+        roots: roots that cache each record, record by record.
         since: the epoch from which on others have it, counted from the first one of the job.
         begins: beginning of each record's ``roots``, and the end of the last.
         first_epoch: number of the job's first epoch.
@@ -90,27 +90,29 @@ class Keepers:
     first_epoch: int
 
     @classmethod
-    def of(cls, kept: Sequence[Kept], schedule: Schedule, *, is_warm: bool) -> Keepers:
-        """Return the keepers of what each root keeps.
+    def of(
+        cls, owned: Sequence[OwnedRecords], schedule: Schedule, *, is_warm: bool
+    ) -> RecordOwners:
+        """Return the owners of what each root caches.
 
         Args:
             is_warm: whether all of it is there before the first epoch.
 
         Raises:
-            ValueError: there are more roots, or kept records, than numbers for them.
+            ValueError: there are more roots, or cached records, than numbers for them.
         """
-        total = sum(len(one.records) for one in kept)
-        if len(kept) >= _core.NO_HOME or total >= 2**32:
-            raise ValueError(f"{len(kept)} roots cannot keep {total} records")
-        records = np.concatenate([one.records for one in kept])
+        total = sum(len(one.records) for one in owned)
+        if len(owned) >= _core.NO_HOME or total >= 2**32:
+            raise ValueError(f"{len(owned)} roots cannot keep {total} records")
+        records = np.concatenate([one.records for one in owned])
         order = np.argsort(records, kind="stable")  # of each record, roots ascend
-        roots = np.repeat(np.arange(len(kept), dtype=np.uint16), [len(k.records) for k in kept])
-        since = np.concatenate([one.epochs for one in kept]) + np.uint32(1)
+        roots = np.repeat(np.arange(len(owned), dtype=np.uint16), [len(k.records) for k in owned])
+        since = np.concatenate([one.epochs for one in owned]) + np.uint32(1)
         if is_warm:
             since[:] = 0
         begins = np.zeros(schedule.count + 1, np.uint32)
         begins[1:] = np.cumsum(np.bincount(records, minlength=schedule.count))
-        table = _core.Keepers(begins, roots[order], since[order], len(kept))
+        table = _core.Keepers(begins, roots[order], since[order], len(owned))
         first_epoch = schedule.first_place // schedule.count
         return cls(table, roots[order], since[order], begins, first_epoch)
 
@@ -125,8 +127,8 @@ class Keepers:
     def owner_of(self, records: I64, epoch: int, teams: I64) -> I64:
         """Return which root has each record when a team uses it, ``NOBODY`` where none has.
 
-        This is the answer to "which node keeps record 7": the team's own root, else the next one
-        after it that has the record. A root reads what it keeps when its own ranks first use it.
+        This is the answer to "which node caches record 7": the team's own root, else the next one
+        after it that has the record. A root reads what it caches when its own ranks first use it.
 
         Args:
             epoch: number of the epoch in which they are used.
@@ -136,41 +138,41 @@ class Keepers:
         roots[(roots == _core.NO_HOME) | self._are_read(records, epoch, teams)] = NOBODY
         return roots
 
-    def kept(self, root: int) -> I64:
-        """Return the records that a root keeps, ascending."""
+    def owned(self, root: int) -> I64:
+        """Return the records that a root caches, ascending."""
         places = np.flatnonzero(self.roots == root)
         return np.searchsorted(self.begins, places, side="right").astype(np.int64) - 1
 
     def _are_read(self, records: I64, epoch: int, teams: I64) -> npt.NDArray[np.bool_]:
-        """Return which records the roots of teams keep, and read in an epoch: at the first use."""
+        """Return which records the roots of teams cache, and first use in an epoch."""
         places = np.searchsorted(self._numbers, records * self.table.root_count + teams)
         places = np.minimum(places, max(0, len(self._numbers) - 1))
         if not len(self._numbers):
             return np.zeros(len(records), np.bool_)
-        is_kept = self._numbers[places] == records * self.table.root_count + teams
-        return np.asarray(is_kept & (self.since[places] == epoch - self.first_epoch + 1))
+        is_owned = self._numbers[places] == records * self.table.root_count + teams
+        return np.asarray(is_owned & (self.since[places] == epoch - self.first_epoch + 1))
 
     @cached_property
     def _numbers(self) -> I64:
-        """A number for each record that a root keeps, ascending."""
+        """A number for each record that a root caches, ascending."""
         records = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
         return np.asarray(records * self.table.root_count + self.roots, np.int64)
 
     @property
-    def are_kept(self) -> npt.NDArray[np.bool_]:
-        """Whether some root keeps each record."""
+    def are_owned(self) -> npt.NDArray[np.bool_]:
+        """Whether some root caches each record."""
         return np.asarray(np.diff(self.begins) > 0)
 
 
 @dataclass(frozen=True)
 class RecordSources(KeptSources):
-    """Says who brings what, where roots keep records one by one.
+    """Says who brings what, where roots cache records one by one.
 
     Attributes:
-        keepers: roots that keep each record.
+        owners: roots that cache each record.
     """
 
-    keepers: Keepers
+    owners: RecordOwners
 
     def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (as of HomeSources)
         """Return True: a root tells itself which rows it reads first."""
@@ -179,23 +181,23 @@ class RecordSources(KeptSources):
     def _rooted(self, records: I64, uses: Iterable[Uses]) -> tuple[U16, I64]:
         roots = np.empty(len(records), np.uint16)
         for epoch, some, teams in uses:
-            roots[some] = self.keepers.choose(records[some], epoch, teams)
+            roots[some] = self.owners.choose(records[some], epoch, teams)
         return roots, np.arange(len(records))
 
 
 def room_of(lengths: npt.NDArray[np.uint64]) -> I64:
-    """Return the bytes that records take where they are kept."""
+    """Return the bytes that records take where they are cached."""
     rounding = _core.ROW_ALIGNMENT
     return (lengths.astype(np.int64) + (rounding - 1)) // rounding * rounding
 
 
 #: Rule from a schedule, strided or blocked, the size of each record in memory (``room_of``), and
-#: the capacity of each root, bytes, to what each root keeps.
-KeepRule: TypeAlias = "Callable[[Schedule, I64, Sequence[int]], list[Kept]]"
+#: the capacity of each root, bytes, to what each root caches.
+OwnerRule: TypeAlias = "Callable[[Schedule, I64, Sequence[int]], list[OwnedRecords]]"
 
 
 def cut(records: I64, sizes: npt.NDArray[Any], capacities: Sequence[float]) -> list[I64]:
-    """Cut a list where tiers are full; what is left over is not kept.
+    """Cut a list where tiers are full; what is left over is not cached.
 
     Args:
         records: records in the order in which they are wanted.
@@ -252,7 +254,7 @@ def _epochs(schedule: Schedule) -> Epochs:
 # --- first --------------------------------------------------------------------------------------
 
 
-def keep_first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
+def own_first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[OwnedRecords]:
     """Give each record to the root whose ranks use it first, as far as that has room."""
     owner = np.full(schedule.count, _core.NO_HOME, np.uint16)
     since = np.zeros(schedule.count, np.uint32)
@@ -267,8 +269,8 @@ def keep_first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kep
             (mine,) = cut(wanted, sizes, [left[root]])
             owner[mine], since[mine] = root, epoch
             left[root] = left[root] - int(sizes[mine].sum()) if len(mine) == len(wanted) else -1
-    kept = [np.flatnonzero(owner == root) for root in range(len(rooms))]
-    return [Kept(records, since[records]) for records in kept]
+    owned = [np.flatnonzero(owner == root) for root in range(len(rooms))]
+    return [OwnedRecords(records, since[records]) for records in owned]
 
 
 def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
@@ -293,9 +295,9 @@ def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
 # --- frequency ----------------------------------------------------------------------------------
 
 
-def keep_most_used(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
+def own_most_used(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[OwnedRecords]:
     """Give each root what its own ranks use most often; the job has an end."""
-    kept = []
+    owned = []
     for root, room in enumerate(rooms):
         used = np.zeros(schedule.count, np.uint32)
         first = np.zeros(schedule.count, np.uint32)
@@ -305,8 +307,8 @@ def keep_most_used(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list
             used += np.bincount(records, minlength=schedule.count).astype(np.uint32)
         (most_used,) = cut(rank_by_uses(used), sizes, [room])
         records = np.sort(most_used)
-        kept.append(Kept(records, first[records]))
-    return kept
+        owned.append(OwnedRecords(records, first[records]))
+    return owned
 
 
 def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
