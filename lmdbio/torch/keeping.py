@@ -24,9 +24,9 @@ from lmdbio.placement.cache import Cache, parse_cache
 from lmdbio.planning.deal import Owner, owner_in
 from lmdbio.planning.schedule import Assignment
 from lmdbio.reader.caching import Disk
-from lmdbio.records.keep import even_homes, is_far, keep
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
+from lmdbio.records.shard import cache_part, even_homes, is_far
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
@@ -130,7 +130,7 @@ def keep_part(
         except BaseException:
             cache_file.close()
             raise
-    kept = keep(records, homes, number, room, cache_file, disk_room)
+    kept = cache_part(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warming.is_before:
         kept.preload()
     return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)

@@ -23,8 +23,8 @@ from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
 from lmdbio.reader import shard_rows
 from lmdbio.reader.reader import Reader
-from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from lmdbio.records.shard import PROCESS_LIMITS, cache_part, even_homes
 from tests.support import databases
 
 COUNT, GRAIN = 240, 4096
@@ -74,7 +74,7 @@ def opened(
         state = state_of(records._source)
         file = claim(folder, state, part, parts, "cache", is_alone=parts == 1)
         homes = even_homes(records, parts)
-        return records, keep(records, homes, part, memory, file, disk, limits)
+        return records, cache_part(records, homes, part, memory, file, disk, limits)
     except BaseException:
         records.close()
         raise
