@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.placement import owners, papers
+from lmdbio.placement import owners
 from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.planning.shuffle import Shuffle
 
@@ -60,7 +60,7 @@ class Placement:
     streams: bool = False
     needs_end: bool = False
     text: str = ""
-    by_node: papers.NodesRule | None = None
+    by_node: owners.NodesRule | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -164,20 +164,20 @@ class Placement:
             owners.refuse_counting(count, roots, places)
 
 
-HOME = Placement("home", owns_grains=True, by_node=papers.home)
+HOME = Placement("home", owns_grains=True, by_node=owners.home_by_node)
 MIXED = Placement("mixed", owns_grains=True, streams=True)
 FIRST = Placement(
     "first",
     owners.own_first,
     text="records that their ranks use first",
-    by_node=papers.first,
+    by_node=owners.first_by_node,
 )
 FREQUENCY = Placement(
     "frequency",
     owners.own_most_used,
     needs_end=True,
     text="records that their ranks use most often",
-    by_node=papers.frequency,
+    by_node=owners.frequency_by_node,
 )
 SLICES = Placement("slices", streams=True)
 NONE = Placement("none")

@@ -15,8 +15,14 @@ That is the quickest source wherever memory is nearer than a peer's, and that th
 A job that begins inside an epoch uses some records twice before others once: the first user of a
 record is then settled by the end of the next epoch, no later.
 
-Source: LBANN's data store and locality-aware loading (first); the HDMLP thesis, sections 3.2.2 and
-4.3.7 (frequency).
+Nodes of a simulated cluster cache by the same ranks, in several tiers (``NodesRule``): records by
+node and tier, in the order in which they are fetched; "home" is an even part of the file. Nobody
+asks another one: all compute the same. Over all nodes together no choice finds more than "home",
+not even what is used again soonest: in an epoch each record is used once, so what is used in the
+next one has to be held while the epoch ends, where no more than the capacity can be.
+
+Source: DeepIO (home); LBANN's data store (home, first); locality-aware loading (home, first); the
+HDMLP thesis, sections 3.2.2 and 4.3.7 (frequency).
 """
 
 from __future__ import annotations
@@ -32,16 +38,22 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.placement.sources import KeptSources, Uses, records_at, seats
 from lmdbio.planning.deal import NOBODY
-from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = [
+    "ROUNDING",
     "STEPS_MAX",
     "OwnerRule",
-    "RecordOwners",
+    "NodeUses",
+    "NodesRule",
     "OwnedRecords",
+    "RecordOwners",
     "RecordSources",
+    "TierRecords",
     "cut",
+    "first_by_node",
+    "frequency_by_node",
+    "home_by_node",
     "own_first",
     "own_most_used",
     "rank_by_uses",
@@ -52,6 +64,12 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
+
+#: Sums of sizes may be off by so much: a tier of ten records' size holds ten of them.
+ROUNDING = 1e-9
+
+#: Records of each node, by tier, in the order in which they are fetched.
+TierRecords = list[list[I64]]
 
 #: Uses that are counted, and records that are looked at for all roots, at most: about a minute.
 STEPS_MAX = 2**29
@@ -247,10 +265,6 @@ def refuse_counting(count: int, roots: int, places: int | None) -> None:
         )
 
 
-def _epochs(schedule: Schedule) -> Epochs:
-    return schedule.epochs or Epochs(schedule.count)
-
-
 # --- first --------------------------------------------------------------------------------------
 
 
@@ -282,13 +296,13 @@ def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
     end = count - begin + (count if begin else 0)
     if schedule.end is not None:
         end = min(end, schedule.end)
-    sitting, epochs, first = seats(schedule), _epochs(schedule), 0
+    sitting, first = seats(schedule), 0
     while first < end:
         epoch, within = divmod(begin + first, count)
         last = min(end, first + PART, first + count - within)
         places = Places(first, 0, 1, (range(last - first),))
         teams = _core.find_teams(sitting, np.arange(first, last))
-        yield epoch, records_at(schedule, epochs, [places]), teams
+        yield epoch, records_at(schedule, [places]), teams
         first = last
 
 
@@ -316,7 +330,7 @@ def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
 
     The number of the epoch of each, counted from the first one, and its record.
     """
-    epochs, begin = _epochs(schedule), schedule.first_place % schedule.count
+    begin = schedule.first_place % schedule.count
     for places in _own_places(schedule, team):
         each = sum(map(len, places.runs))
         at_once = max(1, PART // max(1, each))
@@ -325,7 +339,7 @@ def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
             first = places.first + number * places.step
             some = places._replace(first=first, repeats=repeats)
             numbers = ((some.numbers() + begin) // schedule.count).astype(np.uint32)
-            yield numbers, records_at(schedule, epochs, [some])
+            yield numbers, records_at(schedule, [some])
 
 
 def _own_places(schedule: Schedule, team: int) -> list[Places]:
@@ -340,3 +354,58 @@ def _own_places(schedule: Schedule, team: int) -> list[Places]:
     size = schedule.block_iterations * schedule.batch_size
     alike = [Places(chunk.first, size, last, chunk.runs)] if last else []
     return [*alike, *schedule.team_places(last, team)]
+
+
+# --- nodes of a simulated cluster ---------------------------------------------------------------
+
+
+class NodeUses(NamedTuple):
+    """The records that the nodes of a cluster use.
+
+    Attributes:
+        access: records of all epochs, uint32 of shape (nodes, uses).
+        epochs: number of epochs.
+        sizes: size of each record.
+    """
+
+    access: npt.NDArray[np.uint32]
+    epochs: int
+    sizes: npt.NDArray[np.float64]
+
+
+#: Rule from uses, and the capacities of a node's tiers in the unit of the sizes.
+NodesRule: TypeAlias = "Callable[[NodeUses, Sequence[float]], TierRecords]"
+
+
+def home_by_node(uses: NodeUses, capacities: Sequence[float]) -> TierRecords:
+    """Give each node an even part of the records, in their order."""
+    count, nodes = len(uses.sizes), len(uses.access)
+    parts = (np.arange(i * count // nodes, (i + 1) * count // nodes) for i in range(nodes))
+    return [_filled(part, uses, capacities) for part in parts]
+
+
+def first_by_node(uses: NodeUses, capacities: Sequence[float]) -> TierRecords:
+    """Give each node what it uses in the first epoch, in that order."""
+    of_epoch = uses.access[:, : uses.access.shape[1] // uses.epochs].astype(np.int64)
+    return [_filled(row, uses, capacities) for row in of_epoch]
+
+
+def frequency_by_node(uses: NodeUses, capacities: Sequence[float]) -> TierRecords:
+    """Give each node what it uses most often, the fastest tier first.
+
+    Records that are used as often are taken in their own order; each tier fetches its records in
+    the order of their first use.
+    """
+    held: TierRecords = []
+    for row in uses.access:
+        used_first = np.zeros(len(uses.sizes), np.int64)
+        used_first[row[::-1]] = np.arange(len(row))[::-1]  # of several, the earliest comes last
+        ranked = rank_by_uses(np.bincount(row, minlength=len(uses.sizes)))
+        parts = _filled(ranked, uses, capacities)
+        held.append([part[np.argsort(used_first[part])] for part in parts])
+    return held
+
+
+def _filled(records: I64, uses: NodeUses, capacities: Sequence[float]) -> list[I64]:
+    """Fill tiers with records; those that are left over are not held."""
+    return cut(records, uses.sizes, [capacity * (1 + ROUNDING) for capacity in capacities])

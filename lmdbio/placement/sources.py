@@ -156,11 +156,9 @@ class KeptSources(ABC):
 
     schedule: Schedule
     _seats: _core.Seats = field(init=False, repr=False, compare=False)
-    _epochs: Epochs = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_seats", seats(self.schedule))
-        object.__setattr__(self, "_epochs", self.schedule.epochs or Epochs(self.schedule.count))
 
     @abstractmethod
     def is_there(self, epoch: int) -> bool:
@@ -188,7 +186,7 @@ class KeptSources(ABC):
         if schedule.assignment.is_dealt:
             records = schedule.team_records(number, team).view(np.int64)
         else:
-            records = records_at(schedule, self._epochs, schedule.team_places(number, team))
+            records = records_at(schedule, schedule.team_places(number, team))
         table, places = self._rooted(records, _uses_of_team(schedule, number, team))
         order, roots, begins = _core.find_homes(table, places)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
@@ -202,7 +200,7 @@ class KeptSources(ABC):
         else:
             span = schedule.span(number)
             first, places = span.start, Places(span.start, 0, 1, (range(len(span)),))
-            records = records_at(schedule, self._epochs, [places])
+            records = records_at(schedule, [places])
         table, at = self._rooted(records, _uses_of_block(schedule, self._seats, number))
         found = RoundUses(*_core.find_home_uses(table, root, self._seats, first, at, takers))
         return found if at is records else found.by_record(records)
@@ -340,12 +338,9 @@ def seats(schedule: Schedule) -> _core.Seats:
     )
 
 
-def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> I64:
-    """Return the records at places that count from the start of a schedule, in their order.
-
-    Args:
-        epochs: the order of its records, also where that is their own.
-    """
+def records_at(schedule: Schedule, places: Sequence[Places]) -> I64:
+    """Return the records at places that count from the start of a schedule, in their order."""
+    epochs = schedule.orders
     count, places = schedule.count, _filled(places, schedule.first_place)
     if not places:
         return np.empty(0, np.int64)

@@ -188,6 +188,7 @@ class Schedule:
     owner: Owner | None = None
     epochs: Epochs | None = None
     length: int | None = None
+    orders: Epochs = field(init=False, repr=False, compare=False)  # ``epochs``, or their own
     _deals: Callable[[int], Dealt] | None = field(init=False, repr=False, compare=False)
     _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
     #: Of each team, in a full batch, and in the last one.
@@ -199,6 +200,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        object.__setattr__(self, "orders", self.epochs or Epochs(self.count))
         if self.length is not None:
             object.__setattr__(self, "iterations", -(-self.length // self.batch_size))
         flat = [rank for team in self.teams for rank in team]

@@ -274,7 +274,7 @@ class Sizing:
         """
         schedule = self._schedule
         span = rows if schedule.assignment.has_chunks else k * schedule.batch_size
-        most = (schedule.epochs or Epochs(schedule.count)).uses_max(span)
+        most = schedule.orders.uses_max(span)
         uses = max(1, min(most, rows))
         assert self._lengths is not None
         return uses * self._lengths.any(-(-rows // uses))

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,23 +28,16 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.placement.sources import HybridSources, KeptSources, WindowSources, row_epochs
-from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flow import NAP_SHARE, Flight
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.round_cache import LoadedRound, RoundCache
-from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
+from lmdbio.reader.rows import END_MS_MAX, Assembly, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock, Supply
-from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
 
-if TYPE_CHECKING:
-    from lmdbio.reader.record_rows import RecordStore
-    from lmdbio.reader.shard_rows import ShardStore
-
-__all__ = ["JointSupply", "supply_jointly"]
+__all__ = ["JointSupply"]
 
 #: A root waits for rows of others, while nothing goes on, so many times as long as a round took it
 #: itself, at least and at most so long; then it reads them from the file.
@@ -209,13 +201,18 @@ class JointSupply(Supply):
         address = self._window.fill_addresses[slot]
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
         data = address + self._window.layout.table_bytes
-        counting = Counting(
+        block = Assembly(
+            number,
+            sources,
+            laid,
+            address,
+            data,
+            own,
             self._counter,
             self._sources.is_there,
             row_epochs(self._schedule, number, self._team),
             self._sources.passing(sources.records),
         )
-        block = Assembly(number, sources, laid, address, data, own, counting)
         self._read(block)
         self._ask(block)
         return block
@@ -378,39 +375,3 @@ class JointSupply(Supply):
         """Return whether no root depends on this one any more."""
         exchange = self._exchange
         return exchange is None or not exchange.is_open or exchange.wait_over(0)
-
-
-def supply_jointly(
-    source: RootSource,
-    schedule: Schedule,
-    cached: ShardStore | RecordStore | Epochs,
-    team: int,
-    window: share.NodeWindow,
-    request_bytes_max: int,
-    buffers: WindowBuffers,
-    stage_bytes_max: int,
-    exchange: share.Exchange | None,
-    counter: StageCounter,
-) -> JointSupply:
-    """Return what brings a root's blocks together, out of what roots cache or of whole windows.
-
-    Args:
-        cached: cache of this root; or the order whose windows roots read in slices.
-        buffers: memory for windows; beside a shard, of the records that nobody owns.
-        stage_bytes_max: largest size of rows on their way from its disk.
-        As ``JointSupply``, the others.
-    """
-    sources: AnySources
-    rounds: RoundCache[Any]
-    options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-    if isinstance(cached, Epochs):
-        sources = WindowSources(schedule, cached)
-        rounds = Windows(
-            source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
-        )
-    else:
-        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        sources, rounds = cached.open(
-            source, schedule, options, buffers, stage_bytes_max, exchange, counter
-        )
-    return JointSupply(source, schedule, sources, rounds, team, window, options, exchange, counter)

@@ -227,7 +227,7 @@ class BlockCache(RoundCache[R]):
 
     Args:
         blocks: number of blocks; None: endless.
-        exchange, shard, waits: as of ``RoundCache``.
+        exchange, shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(

@@ -30,14 +30,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lmdbio import share
 from lmdbio.machine.cache_choice import choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
+from lmdbio.placement.sources import WindowSources
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
+from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing, spare_bytes
 from lmdbio.reader.caching import CacheRequest
@@ -50,6 +53,9 @@ from lmdbio.reader.row_sources import RowSources, agree_row_sources
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
+
+if TYPE_CHECKING:
+    from lmdbio.reader.round_cache import RoundCache
 
 __all__ = ["Setup", "set_up"]
 
@@ -183,18 +189,27 @@ def _supply(
     if store is None and not (buffers.count and sizing.sliced is not None):
         mapped_bytes_max = 0 if source.choice.demanded else spare_bytes(sizing, window.layout)
         return FileSupply(source, schedule, team, window, mail, size, mapped_bytes_max, counter)
-    from lmdbio.reader.joint_supply import supply_jointly  # others begin sooner without it
+    from lmdbio.reader.joint_supply import AnySources, JointSupply  # others begin sooner without
+    from lmdbio.reader.windows import Windows
 
     exchange: share.Exchange | None = None
     if rows.are_sent and rows.mpi is not None and mail.mail is not None:
         roots = [ranks[0] for ranks in schedule.teams]
         exchange = share.Exchange(rows.mpi, mail.mail, roots, team, sizing.messages)
-    cached = sizing.sliced if store is None else store
-    assert cached is not None
-    stage_bytes = sizing.stage_bytes(schedule.block_iterations)
-    return supply_jointly(
-        source, schedule, cached, team, window, size, buffers, stage_bytes, exchange, counter
-    )
+    options = PlanOptions(source.choice.gap_bytes_max, size)
+    sources: AnySources
+    rounds: RoundCache[Any]
+    if store is None:
+        assert sizing.sliced is not None
+        sources = WindowSources(schedule, sizing.sliced)
+        rounds = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
+    else:
+        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
+        stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
+        sources, rounds = store.open(
+            source, schedule, options, buffers, stage_bytes_max, exchange, counter
+        )
+    return JointSupply(source, schedule, sources, rounds, team, window, options, exchange, counter)
 
 
 # --- the steps ---------------------------------------------------------------------------

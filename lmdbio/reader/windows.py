@@ -74,7 +74,7 @@ class Windows(RoundCache[Window]):
         buffers: memory for windows.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located, planned and submitted.
-        shard, waits: as of ``RoundCache``.
+        shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
