@@ -31,8 +31,7 @@ from lmdbio.placement.homes import Homes, Room, Tiers
 from lmdbio.placement.owners import RecordOwners, room_of
 from lmdbio.placement.sources import seats
 from lmdbio.planning.deal import NOBODY
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
 from lmdbio.planning.schedule import Assignment, Schedule

@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.order import Epoch, Shard
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Shard, split_share
 
 __all__ = [
     "NOBODY",

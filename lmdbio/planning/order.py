@@ -27,7 +27,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.planning.shuffle import GLOBAL, MIXED_COUNT_MAX, Shuffle
 
-__all__ = ["Epoch", "Epochs", "Shard", "Steps"]
+__all__ = ["Epoch", "Epochs", "Shard", "Steps", "split_share"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -267,6 +267,11 @@ def _mixed(value: int) -> int:
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
     return value ^ (value >> 31)
+
+
+def split_share(total: int, parts: int, part: int) -> range:
+    """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
+    return range(part * total // parts, (part + 1) * total // parts)
 
 
 @dataclass(frozen=True, slots=True)

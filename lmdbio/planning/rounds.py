@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 
 __all__ = ["Round", "RoundSequence", "Rounds"]
 

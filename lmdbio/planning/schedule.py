@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.order import Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epochs, split_share
 
 if TYPE_CHECKING:
     from lmdbio.planning.deal import Dealt, Owner

@@ -18,8 +18,7 @@ from lmdbio.placement.homes import Grains, Homes
 from lmdbio.placement.sources import HomeSources
 from lmdbio.planning import deal
 from lmdbio.planning.deal import NOBODY, deal_steps, owner_in
-from lmdbio.planning.order import Epoch, Epochs, Shard
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, Shard, split_share
 from lmdbio.planning.schedule import Schedule
 from tests.support.chances import moved_share_limit
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
