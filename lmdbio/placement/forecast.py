@@ -342,7 +342,7 @@ class Outlook:
         streams = self.rounds(epoch)
         if streams is not None:
             rest = records >= epoch.shuffle.held
-            holders[rest] = streams.holder(records[rest] - epoch.shuffle.held)
+            holders[rest] = streams.owner(records[rest] - epoch.shuffle.held)
             is_read[rest] = not self._placement.hands_on
         return holders, is_read
 

@@ -310,7 +310,7 @@ class HybridSources:
         streams = records >= held
         roots[~streams] = self.home.homes.records[records[~streams]]
         rounds = self.sequence.rounds(epoch)
-        roots[streams] = rounds.holder(records[streams] - held)
+        roots[streams] = rounds.owner(records[streams] - held)
         return roots
 
 

@@ -114,7 +114,7 @@ class Rounds:
         places = np.arange(begin + own.start, begin + own.stop)
         return np.sort(self._chunk_order.samples(places))
 
-    def holder(self, records: npt.ArrayLike) -> I64:
+    def owner(self, records: npt.ArrayLike) -> I64:
         """Return the root that reads each record, for the round in which it is used."""
         places = self._chunk_order.places(records)
         rounds = self.of(places)

@@ -123,7 +123,7 @@ class DataSet:
 
     Attributes:
         access: "stream", or "batch" where the records of a block lie anywhere.
-        has_rest: whether roots keep large pieces, which they read as a stream; records that have
+        has_rest: whether roots cache large pieces, which they read as a stream; records that have
             no room lie anywhere.
     """
 

@@ -11,14 +11,14 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_cache              the job: 2 MEETINGs, where roots are to keep something; a Split behind
-                             them where ranks are to take what their root keeps
+    agree_cache              the job: 2 MEETINGs, where roots are to cache something; a Split after
+                             them where ranks are to take what their root caches
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
     attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
     launch                   the job: 1 MEETING
-    wait_warm                the job: 1 MEETING, where roots read what they keep beforehand
+    wait_warm                the job: 1 MEETING, where roots read what they cache beforehand
 
 So a step that fails does so on all ranks, and no rank takes the next one. Each closes the results
 of the steps before it; the ranks of a node free their window together.
@@ -70,7 +70,7 @@ class Setup:
         mode: mode of this rank's root, every choice made.
         turns: reason for its number of tokens.
         windows: whether roots read whole windows of the order in slices, and why.
-        caching: whether roots keep parts of the file, and why.
+        caching: whether roots cache parts of the file, and why.
         facts: facts of the data set, as the first root sees it.
         schedule: says which rank uses which records in which iteration.
         window: view that this rank has of its node's window.
@@ -133,7 +133,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         takes = {"takes_turns": tokens > 0, "takes_copies": bool(request.cache or sliced.epochs)}
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
-        # Over the job, 1 or 2 MEETINGs where roots keep something, and 1 where they read windows.
+        # Over the job, 1 or 2 MEETINGs where roots cache something, and 1 where they read windows.
         asked = options.sharing
         rows = agree_row_sources(
             job, request, sliced, sizing, plain, source, asked, roots_here=here
@@ -305,7 +305,7 @@ def _plan(
 
     Returns:
         The schedule, with blocks of one iteration, and strided where it is to be local, for no
-        root keeps anything yet; how many tokens there are, and why; what roots
+        root caches anything yet; how many tokens there are, and why; what roots
         are to read in slices.
     """
     length = options.length(facts.count)
