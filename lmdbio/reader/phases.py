@@ -49,6 +49,11 @@ class Sliced(NamedTuple):
     epochs: Epochs | None
     reason: Reason
 
+    @property
+    def are_read(self) -> bool:
+        """Whether roots read whole windows of it."""
+        return self.epochs is not None
+
 
 def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested: bool) -> Sliced:
     """Return the order whose windows roots are to read in slices, if they are.

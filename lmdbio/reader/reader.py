@@ -33,10 +33,9 @@ from lmdbio.placement.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
-from lmdbio.reader.carrying import carry
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
-from lmdbio.reader.root_thread import RootThread, uncaught
+from lmdbio.reader.root_thread import RootThread, carry, uncaught
 from lmdbio.reader.setup import Setup, set_up
 from lmdbio.reading.batch import Batch
 

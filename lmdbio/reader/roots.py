@@ -123,7 +123,7 @@ class DataSet:
 
     Attributes:
         access: "stream", or "batch" where the records of a block lie anywhere.
-        has_rest: whether roots keep large pieces, which they read as a stream; records that have
+        has_rest: whether roots cache large pieces, which they read as a stream; records that have
             no room lie anywhere.
     """
 
@@ -199,18 +199,22 @@ def open_roots(
     opened: list[RootSource] = []  # on this rank: one, or none
     try:
         is_first = job.rank == 0  # the lowest rank is always the first of its team
-        peeked = job.together(
+        inspected = job.together(
             lambda: (
-                _open_first(data, roots, opened) if is_first else _peek(data) if is_root else None
+                _open_first(data, roots, opened)
+                if is_first
+                else _inspect(data)
+                if is_root
+                else None
             )
         )
-        first, own = peeked[0], peeked[job.rank]
+        first, own = inspected[0], inspected[job.rank]
         assert first is not None
         # None takes the extents where there is a provenance file, or each root walks.
         takes_none = first.digest is not None or _is_walked(data)
         takes = [
             not (takes_none or rank == 0 or one is None) and one.is_same_file(first)
-            for rank, one in enumerate(peeked)
+            for rank, one in enumerate(inspected)
         ]
         table = None
         if opened and any(takes) and not isinstance(opened[0].index, CursorWalk):
@@ -252,13 +256,13 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     return replace(_facts(opened[0]), staggerings=jobs)
 
 
-def _peek(data: DataSet) -> DataSetFacts:
+def _inspect(data: DataSet) -> DataSetFacts:
     """Return what this root sees of the data set before it knows how to open it.
 
     By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
     """
     with open_database(data.path, db=data.db) as found:
-        return _look(found)
+        return _database_facts(found)
 
 
 def _open_other(
@@ -366,7 +370,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(opened: OpenDatabase) -> DataSetFacts:
+def _database_facts(opened: OpenDatabase) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
     found = storage.inspect(opened.pages, cached=False)
     return DataSetFacts(
@@ -384,7 +388,7 @@ def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
     index = opened.index
     digest = index.digest if isinstance(index, RecordIndex) else None
-    return replace(_look(index), digest=digest)
+    return replace(_database_facts(index), digest=digest)
 
 
 def _sampled(index: Index, *, whole: bool) -> int:

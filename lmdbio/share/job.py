@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import split_share
 from lmdbio.share.memory import SHM, Name, SharedMemory, free_unfreed, unfreed_windows
 from lmdbio.system.log import log
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmdbio.planning.dealt import Holder, deal_steps
+from lmdbio.planning.deal import Owner, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.amounts import whole
@@ -149,7 +149,7 @@ class EpochCursor:
         batch_size: int,
         ordering: Ordering,
         *,
-        holder: Holder | None = None,
+        holder: Owner | None = None,
         mix: MixOrder | None = None,
     ) -> None:
         if mix is not None and ordering.shuffle is not None:
@@ -292,7 +292,7 @@ class EpochSlice:
         self,
         epoch: Epoch | MixEpoch,
         shard: Shard,
-        holder: Holder | None = None,
+        holder: Owner | None = None,
         source: Source | None = None,
     ) -> None:
         self.epoch, self.shard, self._holder = epoch, shard, holder

@@ -130,10 +130,10 @@ class _Runs:
             kind: Kind = "pread" if found.direct is False else "direct"
             return kind, self._engine.size()
 
-        told = [one for one in job.together(begin) if one is not None]
-        is_direct = all(kind == "direct" for kind, _ in told)
+        begun = [one for one in job.together(begin) if one is not None]
+        is_direct = all(kind == "direct" for kind, _ in begun)
         self._kind: Kind = "direct" if is_direct else "pread"
-        self._size = min(size for _, size in told)
+        self._size = min(size for _, size in begun)
 
     def measure(self, seconds: float, progress: Progress | None) -> tuple[SharedSample, ...]:
         """Make all runs."""

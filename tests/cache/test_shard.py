@@ -28,8 +28,8 @@ import lmdbio
 from lmdbio import _core
 from lmdbio.cache import CacheLimits, CacheShard
 from lmdbio.placement.homes import Room
-from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from lmdbio.records.shard import PROCESS_LIMITS, cache_part, even_homes
 from tests.cache.support import COUNT, GRAIN, ROOM, VALUES, written
 from tests.support import databases
 from tests.support.interrupts import interrupt
@@ -44,7 +44,7 @@ def opened(
     **options: Any,
 ) -> tuple[Records, CacheShard]:
     records = Records(path, **options)
-    return records, keep(records, even_homes(records, parts), part, room, limits=limits)
+    return records, cache_part(records, even_homes(records, parts), part, room, limits=limits)
 
 
 def some(seed: int, size: int = 60) -> list[int]:

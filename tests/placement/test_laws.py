@@ -22,7 +22,7 @@ from lmdbio.locate.open import open_record_index
 from lmdbio.placement.base import Placement
 from lmdbio.placement.cache import PLACEMENTS, Cache
 from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
-from lmdbio.placement.keepers import Kept, RecordSources, keep_first
+from lmdbio.placement.owners import OwnedRecords, RecordSources, own_first
 from lmdbio.placement.sources import (
     HomeSources,
     HybridSources,
@@ -30,7 +30,7 @@ from lmdbio.placement.sources import (
     WindowSources,
     row_epochs,
 )
-from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
@@ -41,10 +41,12 @@ OPTIONS = PlanOptions(0, 64 << 10)
 WINDOWS = Shuffle.windows(4, 3)
 
 
-def keep_next_door(schedule: Schedule, sizes: np.ndarray, rooms: Sequence[int]) -> list[Kept]:
+def keep_next_door(
+    schedule: Schedule, sizes: np.ndarray, rooms: Sequence[int]
+) -> list[OwnedRecords]:
     """Give a root what it would keep by "first", as far as its number is even."""
-    kept = keep_first(schedule, sizes, rooms)
-    nothing = Kept(kept[0].records[:0], kept[0].epochs[:0])
+    kept = own_first(schedule, sizes, rooms)
+    nothing = OwnedRecords(kept[0].records[:0], kept[0].epochs[:0])
     return [nothing if root % 2 else one for root, one in enumerate(kept)]
 
 
@@ -71,8 +73,8 @@ def sources_of(
         assert schedule.epochs is not None
         return WindowSources(schedule, schedule.epochs)
     is_warm = cache.warming.is_before
-    if cache.rule.keep is not None:
-        return RecordSources(schedule, outlook._keepers)
+    if cache.rule.ownership is not None:
+        return RecordSources(schedule, outlook._owners)
     home = HomeSources(schedule, outlook.homes, is_warm)
     return home if outlook.rounds(outlook.epoch(0)) is None else HybridSources(home)
 
@@ -158,10 +160,10 @@ def test_a_record_has_one_owner_at_most_whoever_asks(
     job = Job(cache, count, nodes, nodes, 1, shuffle)
     outlook = Outlook(extents_of(count), job, OPTIONS, PAGE)
     every = np.arange(count)
-    if cache.rule.keep is None:
+    if cache.rule.ownership is None:
         owners = [outlook.homes.owner_of(every)]
     else:
-        owners = [outlook._keepers.owner_of(every, 1, np.full(count, i)) for i in range(nodes)]
+        owners = [outlook._owners.owner_of(every, 1, np.full(count, i)) for i in range(nodes)]
     for one in owners:
         assert one.tolist() == owners[0].tolist()
         assert set(one.tolist()) <= {NOBODY, *range(nodes)}

@@ -13,7 +13,11 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio.placement.homes import bounds
-from lmdbio.placement.papers import NodeUses, frequency, home
+from lmdbio.placement.owners import (
+    NodeUses,
+    frequency_by_node as frequency,
+    home_by_node as home,
+)
 from lmdbio.planning.order import Epoch
 
 

@@ -74,7 +74,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
             rounds = sources.sequence.rounds(epoch)
             per_epoch = len(rounds)
             (one,) = rounds.of(within[[row]]).tolist()
-            (root,) = rounds.holder(rows.records[[row]]).tolist()
+            (root,) = rounds.owner(rows.records[[row]]).tolist()
             expected.append((epoch * per_epoch + one, root, row))
         runs = np.repeat(np.arange(len(rows.roots)), np.diff(rows.begins))
         pairs = zip(rows.rounds[runs].tolist(), rows.roots[runs].tolist(), strict=True)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
@@ -257,7 +256,7 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
         length=data.draw(st.none() | st.integers(3 * batch_size + 1, 4 * batch_size)),
     )  # fmt: skip
     local = replace(
-        strided, assignment="local", holder=lambda records: holder_of[records.astype(np.int64)]
+        strided, assignment="local", owner=lambda records: holder_of[records.astype(np.int64)]
     )
     for iteration in range(4):
         shares = [local.records(iteration, rank) for rank in range(ranks)]
@@ -280,9 +279,7 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
 
 def test_a_team_that_holds_its_share_takes_it_and_nothing_moves() -> None:
     teams = ((0, 1), (2, 3))
-    schedule = Schedule(
-        8, 8, teams, "local", holder=lambda records: (records % 2).astype(np.int64)
-    )
+    schedule = Schedule(8, 8, teams, "local", owner=lambda records: (records % 2).astype(np.int64))
     assert schedule.team_records(0, 0).tolist() == [0, 2, 4, 6]
     assert [schedule.records(0, rank).tolist() for rank in (2, 3)] == [[1, 3], [5, 7]]
     with pytest.raises(ValueError, match="course"):

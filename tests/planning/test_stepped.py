@@ -86,7 +86,7 @@ def test_roots_find_the_records_and_the_epochs_of_their_rows(
         for team in range(len(schedule.teams)):
             places: tuple[Places, ...] = schedule.team_places(block, team)
             records = schedule.team_records(block, team).tolist()
-            assert records_at(schedule, epochs, list(places)).tolist() == records
+            assert records_at(schedule, list(places)).tolist() == records
             numbers = np.concatenate([one.numbers() for one in places]) + schedule.first_place
             found: list[int] = []
             for number, end in row_epochs(schedule, block, team):

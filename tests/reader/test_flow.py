@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lmdbio.reader.flow_control import LEFT_SHARE, NAP_SHARE, FlowControl
+from lmdbio.reader.flow import LEFT_SHARE, NAP_SHARE, FlowControl
 
 
 class Ticket:

@@ -1,4 +1,4 @@
-"""Goal: all roots find the same keepers of each record; what a root brings is what others await.
+"""Goal: all roots find the same owners of each record; what a root brings is what others await.
 
 Method: random jobs, strided and blocked, from any place on; the rules are written down once more,
 use by use.
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio.placement.cache import PLACEMENTS as KINDS
-from lmdbio.placement.keepers import (
+from lmdbio.placement.owners import (
     STEPS_MAX,
-    Keepers,
+    RecordOwners,
     RecordSources,
     refuse_counting,
     room_of,
@@ -87,9 +87,9 @@ def kept_by_hand(
     return kept
 
 
-def keepers_of(
+def owners_of(
     placement: str, seed: int, count: int, roots: int, *, is_warm: bool = False
-) -> tuple[Schedule, np.ndarray, list[int], Keepers]:
+) -> tuple[Schedule, np.ndarray, list[int], RecordOwners]:
     chance = np.random.default_rng(seed)
     schedule = a_schedule(seed, count, roots)
     sizes = room_of(chance.integers(0, 60, count).astype(np.uint64))
@@ -98,7 +98,7 @@ def keepers_of(
         schedule,
         sizes,
         rooms,
-        KINDS[placement].keepers(schedule, sizes, rooms, is_warm=is_warm),
+        KINDS[placement].owners(schedule, sizes, rooms, is_warm=is_warm),
     )
 
 
@@ -106,12 +106,12 @@ def keepers_of(
 def test_each_root_keeps_what_the_rule_gives_it(
     placement: str, seed: int, count: int, roots: int
 ) -> None:
-    schedule, sizes, rooms, keepers = keepers_of(placement, seed, count, roots)
+    schedule, sizes, rooms, owners = owners_of(placement, seed, count, roots)
     by_hand = kept_by_hand(placement, schedule, sizes.tolist(), rooms)
     for root in range(roots):
-        assert keepers.kept(root).tolist() == sorted(by_hand[root])
-        assert sizes[keepers.kept(root)].sum() <= rooms[root]
-    assert np.flatnonzero(keepers.are_kept).tolist() == sorted(set().union(*by_hand))
+        assert owners.owned(root).tolist() == sorted(by_hand[root])
+        assert sizes[owners.owned(root)].sum() <= rooms[root]
+    assert np.flatnonzero(owners.are_owned).tolist() == sorted(set().union(*by_hand))
     if placement == "first":
         assert sum(map(len, by_hand)) == len(set().union(*by_hand)), "one home for each"
 
@@ -120,13 +120,13 @@ def test_each_root_keeps_what_the_rule_gives_it(
 def test_rows_come_from_the_next_root_that_has_used_them_before(
     placement: str, seed: int, count: int, roots: int, is_warm: bool
 ) -> None:
-    schedule, sizes, rooms, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
+    schedule, sizes, rooms, owners = owners_of(placement, seed, count, roots, is_warm=is_warm)
     kept = kept_by_hand(placement, schedule, sizes.tolist(), rooms)
     first: list[dict[int, int]] = [{} for _ in range(roots)]
     for root in range(roots):
         for _, place, record in uses_of(schedule, root):
             first[root].setdefault(record, -1 if is_warm else place)
-    sources = RecordSources(schedule, keepers)
+    sources = RecordSources(schedule, owners)
     for team in range(roots):
         wanted: dict[int, list[int]] = {}
         for number, place, record in uses_of(schedule, team):
@@ -148,8 +148,8 @@ def test_rows_come_from_the_next_root_that_has_used_them_before(
 def test_what_roots_bring_is_what_teams_await(
     placement: str, seed: int, count: int, roots: int, is_warm: bool
 ) -> None:
-    schedule, _, _, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
-    check_blocks(RecordSources(schedule, keepers), schedule)
+    schedule, _, _, owners = owners_of(placement, seed, count, roots, is_warm=is_warm)
+    check_blocks(RecordSources(schedule, owners), schedule)
 
 
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:

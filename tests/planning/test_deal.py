@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.balance import NOBODY, Move, balance, deal
+from lmdbio.planning.deal import NOBODY, Move, balance, deal
 from tests.support.chances import held_limit, moved_share_limit
 
 

@@ -1,4 +1,4 @@
-"""keep: a part of a file that batches of open records keep, even with other processes' parts."""
+"""shard: a part of a file that batches of open records cache, even with other processes' parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.records import Records
 from lmdbio.system.log import WARNING, log
 
-__all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "keep"]
+__all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "cache_part"]
 
 #: Records whose extents are looked up at once.
 PART = 2**18
@@ -54,7 +54,7 @@ def is_far(records: Records) -> bool:
     return not (found.disk or found.in_memory)
 
 
-def keep(
+def cache_part(
     records: Records,
     homes: Homes,
     part: int,
@@ -63,14 +63,14 @@ def keep(
     disk_room: int = 0,
     limits: CacheLimits = PROCESS_LIMITS,
 ) -> CacheShard:
-    """Have the batches of open records keep a part of the file, as far as there is room.
+    """Have the batches of open records cache a part of the file, as far as there is room.
 
-    The file cache keeps nothing besides.
+    The file cache caches nothing besides.
 
     Args:
-        records: records that no thread reads yet, and of which nothing is kept.
+        records: records that no thread reads yet, and of which nothing is cached.
         homes: homes of these records.
-        part: number of the part that is kept.
+        part: number of the part that is cached.
         room: bytes of memory.
         file: file on a disk, open and locked; owned from now on.
         disk_room: capacity on that disk, bytes.

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lmdbio.planning.parts import part_sizes, split_samples
+from lmdbio.planning.mix import part_sizes, split_samples
 
 
 @given(st.integers(0, 5000), st.lists(st.integers(0, 1000), min_size=1, max_size=9).filter(any))

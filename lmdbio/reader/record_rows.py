@@ -1,7 +1,8 @@
-"""Arena: records that a root keeps one by one, and brings to all ranks in all later epochs.
+"""record_rows: records that a root caches one by one, and brings to all ranks in all later epochs.
 
     block -> the records of this root that any team uses in it
-          -> those that are not there yet: read together with others (``Fetch``), there for ever
+          -> those that are not there yet: read together with others, in the order of the file, to
+             a region of a ring (``Fetch``), and copied to their places, where they stay
           -> handed on
 
 A record has its place from the beginning, behind those of lower numbers. One that was read is
@@ -27,16 +28,18 @@ from lmdbio.cache import Region, StagingRing
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.placement.base import Placement
-from lmdbio.placement.keepers import RecordSources, room_of
+from lmdbio.placement.owners import RecordSources, room_of
 from lmdbio.placement.sources import RoundUses
-from lmdbio.planning.reads import PlanOptions, spread
+from lmdbio.planning.reads import PlanOptions, plan_reads, spread
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.fetching import Fetch
-from lmdbio.reader.flight import Awaited
-from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, Holdings, KeptHoldings
+from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.reader.flow import Awaited
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.round_cache import BlockCache, LoadedRound
+from lmdbio.reader.rows import ROOM_FACTOR
+from lmdbio.reading.guarded import GuardedReads
 
-__all__ = ["Arena", "RecordStore", "record_rooms"]
+__all__ = ["RecordRows", "RecordStore", "record_rooms"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -52,12 +55,71 @@ PART = 2**16
 EXTENTS_CHUNK = 2**18
 
 
-@dataclass(slots=True, kw_only=True)
-class Span(Holding):
-    """The records of an arena that are used in one block.
+class Fetch:
+    """Records that are to be read, or are.
+
+    Args:
+        source: the root's open data set and engines; borrowed.
+        options: options of the plan.
+        extents: extents of the records, in the order of the file.
 
     Attributes:
-        absent: records that it waits for, by their places in the arena.
+        size: bytes of the region that they need, in whole pages.
+        totals: totals of the plan.
+        reads: reads that fill the region; None: not begun, or there is nothing to read.
+    """
+
+    def __init__(self, source: RootSource, options: PlanOptions, extents: _core.Extents) -> None:
+        self._source = source
+        self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
+        room, alignment = int(ROOM_FACTOR * self._lengths.sum()), source.read_alignment
+        self._plan = plan_reads(extents, options, alignment=alignment, room_bytes=room)
+        self.totals = self._plan.totals
+        self.size = -(-self.totals.buffer_bytes // alignment) * alignment
+        self._addresses: U64 = self._plan.slices
+        self._has_begun = False
+        self.reads: GuardedReads | None = None
+
+    def start(self, region: Region) -> None:
+        """Start to read into the beginning of a region."""
+        plan, address = self._plan, region.address
+        self._addresses, self._has_begun = plan.slices + np.uint64(address), True
+        if self.totals.requests:
+            self.reads = GuardedReads.begin(
+                self._source,
+                self.totals.buffer_bytes,
+                lambda engine: engine.submit_plan(plan, address, region.memory),
+            )
+
+    def poll(self) -> bool:
+        """Return whether all records are in the region, and the file is as it was.
+
+        Raises:
+            OSError, Error: it cannot be read, or has changed.
+        """
+        return self._has_begun and (self.reads is None or self.reads.poll())
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """When the reads, which have arrived, began and ended, by ``time.monotonic``."""
+        return (0.0, 0.0) if self.reads is None else self.reads.ticket.times
+
+    def copy_to(self, targets: U64) -> None:
+        """Copy the records, which have arrived, to some addresses."""
+        _core.copy_rows(self._addresses, self._lengths, targets)
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self.reads is not None:
+            self.reads.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordBlock(LoadedRound):
+    """The cached records of a root that are used in one block.
+
+    Attributes:
+        absent: records that it waits for, by their places among the cached ones.
         fresh: records that are read for it, ascending.
     """
 
@@ -75,15 +137,15 @@ class Span(Holding):
 
 
 class _Coming(NamedTuple):
-    """Records on their way, by their places in the arena; and the region that they are read to."""
+    """Records on their way, by their places among the cached ones; and the region of them."""
 
     places: I64
     fetch: Fetch
     region: Region
 
 
-class Arena(KeptHoldings[Span]):
-    """The records that one root keeps.
+class RecordRows(BlockCache[RecordBlock]):
+    """The records that one root caches.
 
     Args:
         source: the root's open data set and engines; borrowed.
@@ -92,7 +154,7 @@ class Arena(KeptHoldings[Span]):
         memory: memory for the records.
         options: options of the reads.
         exchange: takes rows to other roots; None: this is the only one.
-        counter: counts what is located, submitted and kept.
+        counter: counts what is located, submitted and cached.
         waits: whether nothing is handed out before all is there.
     """
 
@@ -108,10 +170,10 @@ class Arena(KeptHoldings[Span]):
         *,
         waits: bool,
     ) -> None:
-        super().__init__(sources.schedule.blocks, exchange)
+        super().__init__(sources.schedule.blocks, exchange, waits=waits)
         self._source, self._sources, self._root = source, sources, root
         self._memory, self._options, self._counter = memory, options, counter
-        self._records = sources.keepers.kept(root)
+        self._records = sources.owners.owned(root)
         self._states = np.zeros(len(self._records), np.uint8)
         self._left = len(self._records)  # records that are not there
         sizes = np.zeros(len(self._records), np.int64)
@@ -123,7 +185,7 @@ class Arena(KeptHoldings[Span]):
         ends = np.cumsum(sizes)
         self._size = int(ends[-1]) if len(ends) else 0
         if self._size > memory.size:
-            raise RuntimeError(f"{self._size} bytes are kept in {memory.size}")
+            raise RuntimeError(f"{self._size} bytes are cached in {memory.size}")
         self._addresses: U64 = (ends - sizes).astype(np.uint64) + np.uint64(memory.address)
         part = self._size // BUFFER_PART
         self._buffer_bytes = min(max(part, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
@@ -132,13 +194,12 @@ class Arena(KeptHoldings[Span]):
         self._ring = StagingRing(FETCHES * self._buffer_bytes)
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
-        self._waits = waits
         self._landed_s = 0.0
         if waits:
             self._want(np.argsort(begins, kind="stable"))
 
     def _extents(self, places: I64) -> _core.Extents:
-        """Return where records lie in the file, by their places in the arena."""
+        """Return where records lie in the file, by their places among the cached ones."""
         return self._source.index.extents(self._records[places].view(np.uint64))
 
     @property
@@ -149,13 +210,13 @@ class Arena(KeptHoldings[Span]):
 
     @property
     def counts(self) -> Stats:
-        """The memory for what is kept."""
-        return Stats(cache_bytes=0 if self._has_ended else self._size)
+        """The memory for what is cached."""
+        return Stats(cache_bytes=0 if self._is_closed else self._size)
 
     @property
     def is_cold(self) -> bool:
         """Whether records are missing that are to be there before anything is handed out."""
-        return not self._has_ended and self._waits and self._left > 0
+        return not self._is_closed and self._waits and self._left > 0
 
     @property
     def warmth(self) -> tuple[int, int]:
@@ -163,35 +224,18 @@ class Arena(KeptHoldings[Span]):
         count = len(self._records)
         return self._size * (count - self._left) // max(1, count), self._size
 
-    def tend(self) -> None:
-        """Hand on blocks whose records are there, look at more blocks, and read what they need.
-
-        Raises:
-            OSError, Error: a record cannot be read.
-        """
+    def _load(self) -> None:
         while self._coming and self._land(self._coming[0]):
             self._coming.popleft()
         self._fetch()
-        self._hand_on_in_order()
-        while self._spans and self._spans[0].is_used_up:
-            self._spans.popleft()
-        for _ in range(BLOCKS_AT_ONCE):
-            if self._may_look_ahead():
-                self._spans.append(self._look_at(self._next))
-                self._next += 1
-                self._fetch()
-                self._hand_on_in_order()
 
     def close(self) -> None:
         """Give up what is under way."""
-        self._has_ended = True
+        super().close()
         for coming in self._coming:
             coming.fetch.close()
-        for span in self._spans:
-            span.copies.clear()
         self._coming.clear()
         self._wanted.clear()
-        self._spans.clear()
 
     def free(self) -> None:
         """Free the memory of all records."""
@@ -200,7 +244,7 @@ class Arena(KeptHoldings[Span]):
 
     # --- blocks
 
-    def _look_at(self, number: int) -> Span:
+    def _look_ahead(self, number: int) -> RecordBlock:
         """Find what a block needs of this root, and start to read what is not there."""
         begun = monotonic_ns()
         uses = self._sources.uses(number, self._root)
@@ -208,7 +252,8 @@ class Arena(KeptHoldings[Span]):
         places = np.searchsorted(self._records, uses.records)
         self._counter.span("locate", begun, located_records=len(uses.records))
         absent, fresh = self._find_absent(uses, places)
-        return Span(
+        self._fetch()
+        return RecordBlock(
             number=number,
             uses=uses,
             loaded=_core.Loaded(uses.records, extents, self._addresses[places], 0),
@@ -229,16 +274,9 @@ class Arena(KeptHoldings[Span]):
             self._want(new)
         return absent, self._records[new]
 
-    def _hand_on_in_order(self) -> None:
-        """Hand on blocks that are there: other roots expect rows in the order of blocks."""
-        for span in self._spans:
-            if span.has_arrived:
-                continue
-            if len(span.absent):
-                span.absent = span.absent[self._states[span.absent] != PRESENT]
-            if len(span.absent):
-                break
-            self._hand_on(span)
+    def _is_there(self, one: RecordBlock) -> bool:
+        one.absent = one.absent[self._states[one.absent] != PRESENT]
+        return not len(one.absent)
 
     # --- reading
 
@@ -250,7 +288,7 @@ class Arena(KeptHoldings[Span]):
 
     def _fetch(self) -> None:
         """Start to read what is wanted: the first of it, with all that has room beside it."""
-        while self._wanted and len(self._coming) < FETCHES and not self._has_ended:
+        while self._wanted and len(self._coming) < FETCHES and not self._is_closed:
             begun = monotonic_ns()
             some = [self._wanted.popleft()]
             while self._wanted and sum(map(len, some)) + len(self._wanted[0]) <= self._at_once:
@@ -287,16 +325,16 @@ class Arena(KeptHoldings[Span]):
         self._states[coming.places] = PRESENT
         self._left -= len(coming.places)
         self._counter.count(warm_bytes=fetch.totals.buffer_bytes)
-        self._tell_reading()
+        self._sign()
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStore:
-    """The memory for the records that one root keeps.
+    """The memory for the records that one root caches.
 
     Attributes:
-        rule: placement by which roots keep them.
+        rule: placement by which roots cache them.
         root: index of the root in the schedule.
         rooms: size of each root's memory, bytes.
         memory: memory of this root.
@@ -318,25 +356,27 @@ class RecordStore:
         source: RootSource,
         schedule: Schedule,
         options: PlanOptions,
+        buffers: WindowBuffers,  # noqa: ARG002 (as of ShardStore)
+        stage_bytes_max: int,  # noqa: ARG002
         exchange: share.Exchange | None,
         counter: StageCounter,
-    ) -> tuple[RecordSources, Holdings]:
-        """Return which root brings what by a schedule, and what this one holds.
+    ) -> tuple[RecordSources, RecordRows]:
+        """Return which root brings what by a schedule, and what this one has in memory.
 
         Args:
             source: the root's open data set and engines; borrowed.
             schedule: schedule of the job.
             options: options of the reads.
+            buffers, stage_bytes_max: nothing, for all of it is in memory.
             exchange: takes rows to other roots; None: nothing is sent.
             counter: counts what is located, planned and submitted.
         """
         sizes = record_rooms(source, schedule.count)
-        keepers = self.rule.keepers(schedule, sizes, self.rooms, is_warm=self.is_warm)
-        sources = RecordSources(schedule, keepers)
-        arena = Arena(
+        owners = self.rule.owners(schedule, sizes, self.rooms, is_warm=self.is_warm)
+        sources = RecordSources(schedule, owners)
+        return sources, RecordRows(
             source, sources, self.root, self.memory, options, exchange, counter, waits=self.is_warm
         )
-        return sources, arena
 
 
 def record_rooms(source: RootSource, count: int) -> I64:

@@ -1,4 +1,4 @@
-"""Flow control: what a root has under way, and when there is room for more.
+"""flow: blocks whose rows are on their way into their slots, and when there is room for more.
 
 A root does not want a turn to read before as many requests could begin at once: requests that
 wait here for others to end would keep the token from roots whose requests could. And as long as
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["NAP_SHARE", "FlowControl", "Ticket"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["NAP_SHARE", "Arrival", "Awaited", "Flight", "FlowControl"]
 
 #: A root looks after a block in steps of so much of the time that it takes.
 NAP_SHARE = 1 / 8
@@ -21,17 +24,60 @@ NAP_SHARE = 1 / 8
 LEFT_SHARE = 0.25
 
 
-class Ticket(Protocol):
-    """Requests that an engine has taken."""
+class Awaited(Protocol):
+    """Something that has to arrive."""
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether it has, after ``timeout_ms`` at most."""
+
+
+class Arrival(Protocol):
+    """The reads of a block, as far as a root's thread asks about them (``_core.Ticket``)."""
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """When they were submitted and had arrived, by ``time.monotonic``, seconds."""
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether all have arrived, after ``timeout_ms`` at most; raise what failed."""
+
+    def poll_begun(self, timeout_ms: int = 0, older: Any = None) -> bool:
+        """Return whether none is left to begin."""
 
     def left(self) -> float:
         """Return the share of them that have not ended."""
+
+    def close(self) -> Any:
+        """Give up those that have not begun, and wait for the others."""
+
+
+class Flight(NamedTuple):
+    """A block whose reads are under way.
+
+    Attributes:
+        address: address of its slot.
+        offsets: offset of each record in the slot's data, bytes, uint64.
+        lengths: length of each record, bytes, uint64.
+        bytes: number of bytes that were planned.
+        direct: whether the reads bypass the page cache.
+        requests, depth: number of reads, and of those that the engine has in flight at most.
+    """
+
+    number: int
+    ticket: Arrival
+    address: int
+    offsets: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint64]
+    bytes: int
+    direct: bool
+    requests: int
+    depth: int
 
 
 class _Flying(NamedTuple):
     """A block whose requests are under way, since when, and how many an engine has at most."""
 
-    ticket: Ticket
+    ticket: Arrival
     requests: int
     depth: int
     since_s: float
@@ -53,7 +99,7 @@ class FlowControl:
         self.flight_s = 0.0
         self.room_s: float | None = None
 
-    def submitted(self, ticket: Ticket, requests: int, depth: int) -> None:
+    def submitted(self, ticket: Arrival, requests: int, depth: int) -> None:
         """Note that a block more is under way.
 
         Args:
