@@ -1,4 +1,8 @@
-"""compacting: from a source to a target that is whole and converted."""
+"""Compact: from a source to a target that is whole and converted.
+
+Random insertions, updates and deletions scatter records over a file and leave free pages behind;
+a copy in the order of the trees is smaller, and a few large reads fetch many neighbours.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ import numpy.typing as npt
 
 from lmdbio._core import Engine
 from lmdbio.convert import convert as conversion
+from lmdbio.convert.census import Sizes
+from lmdbio.convert.copying import Copy
 from lmdbio.convert.target import try_target
-from lmdbio.copy.census import Sizes
-from lmdbio.copy.copying import Copy
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described

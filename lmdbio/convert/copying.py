@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lmdbio import _core
 from lmdbio._core import Engine, Meta
+from lmdbio.convert.census import Census, count
+from lmdbio.convert.comparison import Side, difference
+from lmdbio.convert.copier import Copier, copy_pages, put_records
 from lmdbio.convert.verify import verify
-from lmdbio.copy.census import Census, count
-from lmdbio.copy.comparison import Side, difference
-from lmdbio.copy.copier import Copier, copy_pages, put_records
 from lmdbio.errors import CorruptedError, Error
 from lmdbio.locate.refusals import refuse_cut
 from lmdbio.provenance import name_text
