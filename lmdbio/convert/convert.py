@@ -265,7 +265,7 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
                 mark = _core.mark_extents(np.ascontiguousarray(extents), mark)
                 steps.add(len(extents))
             same = same and mark == walked.mark
-            if walked.groups:
+            if len(walked.groups):
                 same = same and zlib.crc32(section.each_key().tobytes()) == walked.each_crc
         for section, walked in zip(written.sections, made, strict=False):
             order = section.order()

@@ -205,7 +205,7 @@ def test_a_set_of_which_one_has_a_damaged_one(
 def of_block(sidecar: Path) -> int:
     """A bit in the middle of the first block."""
     with Provenance.open(sidecar) as opened:
-        return 8 * (BLOCKS_AT + int(opened.sections[0]._entry.block_stored[0]) // 2)
+        return 8 * (BLOCKS_AT + int(opened.sections[0]._entry.blocks["stored"][0]) // 2)
 
 
 @pytest.fixture
