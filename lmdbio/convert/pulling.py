@@ -34,7 +34,7 @@ from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, redacted, with_suffix
 from lmdbio.remote.data import open_data
 from lmdbio.system.log import WARNING, tell
-from lmdbio.system.publish import unwritable
+from lmdbio.system.publish import Draft, unwritable
 
 __all__ = ["PullReport", "pull"]
 
@@ -324,10 +324,8 @@ def _copy_sidecar(source: str, goal: Path) -> Path | None:
     except (OSError, Error) as error:  # the data is there, and whole
         tell(f"the provenance file is not copied: {error}", WARNING)
         return None
-    draft = place.with_name(place.name + ".part")
-    try:
-        draft.write_bytes(content)
-        draft.replace(place)
-    except OSError as error:
-        raise unwritable(error, place, "the provenance file") from error
+    with Draft(place, "the provenance file") as draft:
+        draft.write(content, 0)
+        draft.sync()
+        draft.publish(overwrite=True)
     return place

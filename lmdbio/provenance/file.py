@@ -27,7 +27,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import BlockForm, Extents, History, Leaves
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.provenance.contents import Contents, open_contents
+from lmdbio.provenance.contents import LocalContents, RemoteContents, open_contents
 from lmdbio.provenance.directory import BLOCKS_AT, parse_directory, parse_preamble
 from lmdbio.provenance.entry import Entry, Facts, Name, Rows, name_text, stored_bytes
 from lmdbio.provenance.frames import decompress, extents_crc, from_zigzag, unpack_numbers
@@ -66,8 +66,9 @@ class Provenance:
         self.lock, self._pid = threading.Lock(), os.getpid()
         self._reader: LeafReader | None = None
         self._head = b""
-        self._contents: Contents | None = open_contents(self.path)
-        self.path, self.size = self._contents.path, self._contents.size
+        contents = open_contents(self.path)
+        self._contents: LocalContents | RemoteContents | None = contents
+        self.path, self.size = contents.path, contents.size
         try:
             self._head = self._read(0, min(self.size, _OPEN_BYTES))
             self.facts, self.sections = self._load()
