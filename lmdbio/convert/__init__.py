@@ -3,8 +3,8 @@
 Uses ``locate``, ``planning``, ``provenance``, ``pylmdb``, ``remote`` and ``_core``.
 
     convert        one walk over a database becomes its provenance file
-    database_walk  the databases of one state, walked once into a draft
-    clues          what says how a database was made
+    database_walk  the databases of one state, walked once into a draft; clues how they were made
+    put_order      the order in which records were put, as their writer or caller gives it
     verify         proves a database, and its provenance file, by reading all of both
     on_close       py-lmdb's environment, which leaves a provenance file when it is closed
     recording      its transactions, which record the keys that they put and delete

@@ -36,13 +36,13 @@ from typing import Any, NoReturn, get_args
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert.convert import ConvertReport, convert
+from lmdbio.convert.put_order import KeyLog
 from lmdbio.convert.recording import Recording, unwrapped
 from lmdbio.errors import Error, IncompatibleError, moved_error
 from lmdbio.locate.open import Order, open_record_index
 from lmdbio.locate.open_database import guard_state, judged, settled
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
-from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.values import DUPSORT, walk
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.file_identity import FileIdentity

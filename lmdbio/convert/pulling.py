@@ -190,18 +190,20 @@ class _Part:
                 ) from None
             raise unwritable(error, goal, WHAT) from error
 
-    def _told(self, count: int) -> dict[str, Any]:
+    def _note_for(self, count: int) -> dict[str, Any]:
         return {"version": 2, **self._state._asdict(), "bytes": count}
 
     def _read_note(self) -> int:
         """Return the bytes that an earlier run has left; none of another state."""
         try:
-            told = json.loads(self._note.read_bytes())
-            count = int(told["bytes"])
+            noted = json.loads(self._note.read_bytes())
+            count = int(noted["bytes"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
         is_there = 0 <= count <= os.fstat(self._fd).st_size
-        return count if is_there and self._state.validator and told == self._told(count) else 0
+        return (
+            count if is_there and self._state.validator and noted == self._note_for(count) else 0
+        )
 
     def write(self, content: memoryview) -> None:
         """Write what comes next, and put to the disk and note what has come, from time to time."""
@@ -226,7 +228,7 @@ class _Part:
         """
         os.fsync(self._fd)
         draft = self._note.with_name(self._note.name + ".new")
-        draft.write_text(json.dumps(self._told(self.written)), encoding="utf-8")
+        draft.write_text(json.dumps(self._note_for(self.written)), encoding="utf-8")
         draft.replace(self._note)
         self._noted, self._noted_s = self.written, time.monotonic()
 

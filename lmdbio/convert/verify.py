@@ -379,12 +379,12 @@ class _Verifier:
             if part.chunk is None or not part.keys:
                 continue
             for key in _core.leaf_keys(self._layout, part.chunk, self._engine.path):
-                told = pattern.key(number)
-                if key != told:
+                computed = pattern.key(number)
+                if key != computed:
                     assert self._provenance is not None
                     raise StaleError(
                         f"{self._provenance.path}: key {number} of {name_text(section.name)} is "
-                        f"{key!r} in {self._engine.path}, not {told!r}"
+                        f"{key!r} in {self._engine.path}, not {computed!r}"
                     )
                 number += 1
 

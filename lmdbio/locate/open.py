@@ -413,13 +413,13 @@ def _refuse_lost_order(
     sidecar = find_sidecar(data, provenance)
     try:
         with Provenance.open(sidecar) as found:
-            tells = any(one.tells_order for one in found.sections if one.name == name)
+            has_order = any(one.has_order for one in found.sections if one.name == name)
         how, why = "is", "which does not describe this state"
     except FileNotFoundError:
         return
     except (ProvenanceError, OSError) as error:
-        tells, how, why = True, "may be", f"which cannot be used ({error})"
-    if tells:
+        has_order, how, why = True, "may be", f"which cannot be used ({error})"
+    if has_order:
         raise IncompatibleError(
             f"{shown(data)}: {name_text(name)}: the order in which its records were put {how} "
             f"told by {shown(sidecar)}, {why}: convert it again, with --order"

@@ -39,7 +39,7 @@ CACHE_BYTES = 1 << 20
 ENDS = 16
 
 
-class _LookedUp:
+class CursorKeys:
     """The keys of a database (``layouts.Keys``), looked up one by one by a cursor.
 
     Attributes:
@@ -107,7 +107,7 @@ class FoundSamples(NamedTuple):
         odd_keys: keys that may belong to no sample, where no layout is known.
     """
 
-    keys: _LookedUp
+    keys: CursorKeys
     selection: Selection | None
     skip: tuple[bytes, ...] = ()
     odd_keys: tuple[bytes, ...] = ()
@@ -185,7 +185,7 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
             keys are of a kind that has no layouts.
         OSError, Error: the tree cannot be read.
     """
-    keys, flags, layout, skip = _LookedUp(file), file.database.flags, wanted.layout, wanted.skip
+    keys, flags, layout, skip = CursorKeys(file), file.database.flags, wanted.layout, wanted.skip
     odd = flags & (DUPSORT | REVERSEKEY | INTEGERKEY)
     if odd and (skip or layout not in (None, AUTO)):
         why = "may have many values" if flags & DUPSORT else "are in no order of text"

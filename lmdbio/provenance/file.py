@@ -130,8 +130,8 @@ class Provenance:
         if found is None:
             known = ", ".join(map(name_text, self.databases[:_NAMES_SHOWN])) or "nothing"
             more = len(self.databases) - _NAMES_SHOWN
-            told = f"{known} and {more:,} more" if more > 0 else known
-            raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {told}")
+            names = f"{known} and {more:,} more" if more > 0 else known
+            raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {names}")
         return found
 
     def renew_lock(self) -> None:
@@ -149,14 +149,14 @@ class Provenance:
             if known is not None:
                 self._cache.move_to_end(key)
                 return known
-        held = self._decode(section, number)
+        decoded = self._decode(section, number)
         with self.lock:
             if key not in self._cache:
-                self._cache[key] = held
-                self._cache_bytes += held.nbytes
+                self._cache[key] = decoded
+                self._cache_bytes += decoded.nbytes
             while self._cache_bytes > self._cache_bytes_max and self._cache:
                 self._cache_bytes -= self._cache.popitem(last=False)[1].nbytes
-        return held
+        return decoded
 
     def attach(self, reader: LeafReader) -> None:
         """Have leaves of the data file read by ``reader``, which stays the caller's."""
@@ -216,11 +216,11 @@ class Provenance:
         form, records = int(row["form"]), int(row["records"])
         layout, path = self.facts.layout, str(self.path)
         if form == BlockForm.LEAVES:
-            held = _core.decode_leaves(layout, raw, records, path)
+            decoded = _core.decode_leaves(layout, raw, records, path)
         else:
-            held = _core.decode_block(layout, form, raw, records, path)
-        held.flags.writeable = False
-        return held
+            decoded = _core.decode_block(layout, form, raw, records, path)
+        decoded.flags.writeable = False
+        return decoded
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -302,7 +302,7 @@ class Section:
         return bool(len(self._entry.groups))
 
     @property
-    def tells_order(self) -> bool:
+    def has_order(self) -> bool:
         """Whether the order in which the records were put is written down."""
         return bool(len(self._entry.order))
 
@@ -380,27 +380,27 @@ class Section:
 
     def _within(self, number: int, start: int, stop: int) -> Extents:
         """Return the extents of records ``start`` to ``stop`` (exclusive), counted in a block."""
-        held = self._owner.block(self, number)
+        decoded = self._owner.block(self, number)
         if not self._names_leaves(number):
-            whole: Extents = held[start:stop]
+            whole: Extents = decoded[start:stop]
             return whole
         # A block of leaves: only those that hold the records are read, as many as there are.
-        firsts = _starts(held["records"], 0)
+        firsts = _starts(decoded["records"], 0)
         first, last = np.searchsorted(firsts, (start, stop - 1), side="right") - 1
-        found = self._owner.read_leaves(held[first : last + 1])
+        found = self._owner.read_leaves(decoded[first : last + 1])
         return found[start - firsts[first] : stop - firsts[first]]
 
     def _some(self, number: int, wanted: npt.NDArray[np.int64]) -> Extents:
         """Return the extents of some records, counted in a block."""
-        held = self._owner.block(self, number)
+        decoded = self._owner.block(self, number)
         if not self._names_leaves(number):
-            found: Extents = held[wanted]
+            found: Extents = decoded[wanted]
             return found
-        firsts = _starts(held["records"], 0)
+        firsts = _starts(decoded["records"], 0)
         on = np.searchsorted(firsts, wanted, side="right") - 1
         leaves, places = np.unique(on, return_inverse=True)
-        begins = _starts(held["records"][leaves], 0)
-        read = self._owner.read_leaves(held[leaves])
+        begins = _starts(decoded["records"][leaves], 0)
+        read = self._owner.read_leaves(decoded[leaves])
         some: Extents = read[begins[places] + wanted - firsts[on]]
         return some
 
@@ -491,6 +491,6 @@ def orders_told(sidecar: str | os.PathLike[str]) -> list[Name]:
     """
     try:
         with Provenance.open(sidecar) as found:
-            return [section.name for section in found.sections if section.tells_order]
+            return [section.name for section in found.sections if section.has_order]
     except (Error, OSError):
         return []
