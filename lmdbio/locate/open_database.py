@@ -34,6 +34,7 @@ __all__ = [
     "OpenDatabase",
     "OpenFile",
     "guard_state",
+    "guarded",
     "judge",
     "judged",
     "opening",
@@ -243,6 +244,18 @@ def judged(pages: _core.Engine, meta: _core.Meta) -> Iterator[None]:
     except Exception as error:
         judge(pages, meta, error)
         raise
+
+
+@contextlib.contextmanager
+def guarded(pages: _core.Engine, meta: _core.Meta) -> Iterator[None]:
+    """Make sure, after a body of reads, that these were of this state (``judged``, too).
+
+    Raises:
+        MovedError: the file has moved on.
+    """
+    with judged(pages, meta):
+        yield
+        guard_state(pages, meta)
 
 
 def judge(pages: _core.Engine, meta: _core.Meta, error: Exception) -> None:

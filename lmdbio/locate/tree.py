@@ -25,7 +25,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import ProvenanceError
 from lmdbio.locate.key_index import Groups, KeyIndex
-from lmdbio.locate.open_database import OpenFile, guard_state, judged
+from lmdbio.locate.open_database import OpenFile, guard_state, guarded
 from lmdbio.provenance import Section, values
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
@@ -140,9 +140,8 @@ class Tree:
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             found, is_first = self.known, False
             if isinstance(found, Section):
-                with judged(pages, meta):
+                with guarded(pages, meta):
                     found, is_first = walk_tree(pages, meta, database, keys=False), True
-                    guard_state(pages, meta)
                 self.known, self.reason = found, str(error)
         if is_first:
             tell(f"{error}; the tree is walked instead", WARNING)
