@@ -168,7 +168,7 @@ def test_why_there_is_none_is_said(tmp_path: Path, change: dict, reason: str) ->
 
 def test_large_databases_are_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "env", 300, 3000, every=100)
-    monkeypatch.setattr("lmdbio.convert.put_order.RECORDS_MAX", 299)
+    monkeypatch.setattr("lmdbio.convert.database_walk.RECORDS_MAX", 299)
     monkeypatch.setattr(writer_model, "RECORDS_MAX", 299)
     report = convert(path)
     assert (report.replayed, report.blocks_runs) == (0, 1)
