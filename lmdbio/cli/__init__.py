@@ -1,6 +1,6 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``, ``dropin``, ``convert``,
+Uses ``prediction``, ``doctor``, ``tuning``, ``bench``, ``dropin``, ``convert``,
 ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``placement``,
 ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``remote`` and
 ``_core``; only ``__main__`` uses it.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.output import OUTPUT, PATH, bar, json_option, print_json, size
-from lmdbio.copy import CompactReport, compact as compact_copy
+from lmdbio.convert.compacting import CompactReport, compact as compact_copy
 from lmdbio.system.signals import ended_by_signals
 
 

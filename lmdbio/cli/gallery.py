@@ -19,8 +19,8 @@ from lmdbio.inside.keytext import show_key
 from lmdbio.inside.page import Card, Gallery, gallery_page
 from lmdbio.inside.summary import count_kinds, key_forms
 from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
+from lmdbio.locate.file_set import prefetching
 from lmdbio.locate.glance import Glance, Seen, glancing
-from lmdbio.locate.touched import touching
 from lmdbio.provenance import data_files, in_words
 from lmdbio.remote import absolute, is_url
 from lmdbio.system.publish import Draft
@@ -124,7 +124,7 @@ def survey(path: Path | str, name: bytes | None) -> Shown:
     """Look at the files of a data set, without reading records."""
     files, counts, used, versions = data_files(path), [], 0, set()
     is_integer = []
-    with touching(files):
+    with prefetching(files):
         for file in files:
             with glancing(file, name) as glance:
                 counts.append(glance.db.entries)

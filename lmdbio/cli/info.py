@@ -42,10 +42,10 @@ from lmdbio.cli.output import (
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
+from lmdbio.locate.file_set import prefetching
 from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
-from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
@@ -140,7 +140,7 @@ def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     sound: list[str] = []
     with (
         bar(f"info of {len(files):,} files") as progress,
-        touching([os.fspath(file) for file in files]) as looked,
+        prefetching([os.fspath(file) for file in files]) as looked,
     ):
         for number, file in enumerate(files):
             try:

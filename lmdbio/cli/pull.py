@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from lmdbio.cli.output import OUTPUT, bar, json_option, print_facts, print_json, size
-from lmdbio.copy import pulling
+from lmdbio.convert import pulling
 from lmdbio.system.signals import ended_by_signals
 
 

@@ -18,7 +18,7 @@ from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import CachedParts, CacheRequest, agree_cache
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RowSources", "agree_row_sources"]
 

@@ -578,7 +578,7 @@ def test_an_interrupt_while_a_command_is_imported_ends_in_one_line(
         "import sys, time\n"
         "class Wait:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'lmdbio.locate.touched':\n"
+        "        if name == 'lmdbio.locate.file_set':\n"
         "            sys.stderr.write('importing\\n')\n"
         f"            time.sleep({1 if is_ignored else 60})\n"
         "sys.meta_path.insert(0, Wait())\n"

@@ -30,9 +30,9 @@ from lmdbio import _core
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.layouts import KNOWN, Keys, Selection
+from lmdbio.layouts.known import is_datum
 from lmdbio.layouts.numbered import Numbers, find_numbers
 from lmdbio.layouts.wanted import Wanted
-from lmdbio.layouts.whole import is_datum
 from lmdbio.locate.open_database import OpenFile
 from lmdbio.locate.samples import find_samples
 from tests.support.programs import PROGRAMS, datum, write_ocr

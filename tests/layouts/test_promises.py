@@ -25,7 +25,7 @@ from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
 from lmdbio.cli import cli, file_facts
-from lmdbio.layouts.numbered import told_number
+from lmdbio.layouts.numbered import number_in
 from tests.support.programs import write_names, write_ocp, write_textzoom
 
 VALUE = b"value"
@@ -155,7 +155,7 @@ NUMBERS = (0, 7, 300, 10**6, 10**12)
     ],
 )  # fmt: skip
 def test_a_number_is_read_from_text_and_from_pickles(value: bytes | None, number: Any) -> None:
-    assert told_number(value) == number
+    assert number_in(value) == number
 
 
 @pytest.mark.parametrize("shape", [PLAIN, PADDED])

@@ -33,7 +33,7 @@ from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, open_data, redacted, with_suffix
 from lmdbio.system.log import WARNING, log
-from lmdbio.system.publish import unwritable
+from lmdbio.system.publish import Draft, unwritable
 
 __all__ = ["PullReport", "pull"]
 
@@ -189,18 +189,20 @@ class _Part:
                 ) from None
             raise unwritable(error, goal, WHAT) from error
 
-    def _told(self, count: int) -> dict[str, Any]:
+    def _note_for(self, count: int) -> dict[str, Any]:
         return {"version": 2, **self._state._asdict(), "bytes": count}
 
     def _read_note(self) -> int:
         """Return the bytes that an earlier run has left; none of another state."""
         try:
-            told = json.loads(self._note.read_bytes())
-            count = int(told["bytes"])
+            noted = json.loads(self._note.read_bytes())
+            count = int(noted["bytes"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
         is_there = 0 <= count <= os.fstat(self._fd).st_size
-        return count if is_there and self._state.validator and told == self._told(count) else 0
+        return (
+            count if is_there and self._state.validator and noted == self._note_for(count) else 0
+        )
 
     def write(self, content: memoryview) -> None:
         """Write what comes next, and put to the disk and note what has come, from time to time."""
@@ -225,7 +227,7 @@ class _Part:
         """
         os.fsync(self._fd)
         draft = self._note.with_name(self._note.name + ".new")
-        draft.write_text(json.dumps(self._told(self.written)), encoding="utf-8")
+        draft.write_text(json.dumps(self._note_for(self.written)), encoding="utf-8")
         draft.replace(self._note)
         self._noted, self._noted_s = self.written, time.monotonic()
 
@@ -323,10 +325,8 @@ def _copy_sidecar(source: str, goal: Path) -> Path | None:
     except (OSError, Error) as error:  # the data is there, and whole
         log(f"the provenance file is not copied: {error}", WARNING)
         return None
-    draft = place.with_name(place.name + ".part")
-    try:
-        draft.write_bytes(content)
-        draft.replace(place)
-    except OSError as error:
-        raise unwritable(error, place, "the provenance file") from error
+    with Draft(place, "the provenance file") as draft:
+        draft.write(content, 0)
+        draft.sync()
+        draft.publish(overwrite=True)
     return place

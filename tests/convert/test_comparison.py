@@ -20,9 +20,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
-from lmdbio.copy import compact, comparison
-from lmdbio.copy.census import count
-from lmdbio.copy.comparison import Side, difference
+from lmdbio.convert import comparison
+from lmdbio.convert.census import count
+from lmdbio.convert.compacting import compact
+from lmdbio.convert.comparison import Side, difference
 from lmdbio.errors import CorruptedError
 from lmdbio.provenance import values
 from lmdbio.provenance.values import Part

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents
-from lmdbio.copy.census import Census
+from lmdbio.convert.census import Census
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads, spread
 from lmdbio.provenance import Name, name_text
 from lmdbio.provenance.freshness import Progress, Steps

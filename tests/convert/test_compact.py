@@ -21,10 +21,11 @@ from click.testing import CliRunner
 
 import lmdbio
 from lmdbio import cli
+from lmdbio.convert import compacting
+from lmdbio.convert.compacting import compact
 from lmdbio.convert.convert import convert
+from lmdbio.convert.copying import Copy
 from lmdbio.convert.verify import verify
-from lmdbio.copy import compact, compacting
-from lmdbio.copy.copying import Copy
 from lmdbio.errors import Error, IncompatibleError
 from tests.support.compacting import everything, fragmented, left_in, meta_of, state
 from tests.support.databases import (

@@ -1,4 +1,10 @@
-"""copier: the process in which LMDB copies, and the pipe that it ends with."""
+"""Run LMDB's copy in a process of its own, whose pipe reports how far it is.
+
+py-lmdb copies, which keeps every kind of database and both data formats. It dies by a signal of
+damage that it maps, and a call into it cannot be ended: so it has a process, which ends when
+nobody reads its pipe. Databases with duplicates of one size (dupfixed), of which LMDB's copy dies
+when one key has many, are put record by record, into a new file.
+"""
 
 from __future__ import annotations
 

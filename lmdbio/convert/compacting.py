@@ -1,4 +1,8 @@
-"""compacting: from a source to a target that is whole and converted."""
+"""Compact: from a source to a target that is whole and converted.
+
+Random insertions, updates and deletions scatter records over a file and leave free pages behind;
+a copy in the order of the trees is smaller, and a few large reads fetch many neighbours.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,8 @@ import numpy.typing as npt
 
 from lmdbio._core import Engine
 from lmdbio.convert import convert as conversion
-from lmdbio.convert.target import try_target
-from lmdbio.copy.census import Sizes
-from lmdbio.copy.copying import Copy
+from lmdbio.convert.census import Sizes
+from lmdbio.convert.copying import Copy
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described
@@ -105,15 +108,15 @@ def compact(
     _check_target(target, Path(source), folder)
     copied_data = target / "data.mdb" if folder else target
     if convert and not (folder and _comes_with(copied_data, output)):
-        try_target(copied_data, output)  # hours before it is written
-    told = _provenance_state(data) if convert else None
+        conversion.try_target(copied_data, output)  # hours before it is written
+    known = _provenance_state(data) if convert else None
     with Engine(data, engine, depth) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
             copy.run(draft)
             draft.publish()
     copied = time.monotonic()
-    made = _convert_copy(target, copy, told, output, progress) if convert else None
+    made = _convert_copy(target, copy, known, output, progress) if convert else None
     ended = time.monotonic()
     report = _report(data, copied_data, copy, made, values=values)
     return replace(report, convert_seconds=ended - copied, seconds=ended - began)
@@ -147,7 +150,7 @@ def _report(
 def _convert_copy(
     target: Path,
     copy: Copy,
-    told: _ProvenanceState | None,
+    known: _ProvenanceState | None,
     output: str | os.PathLike[str] | None,
     progress: Progress | None,
 ) -> conversion.ConvertReport:
@@ -157,7 +160,7 @@ def _convert_copy(
         Error: it cannot be written; the copy is whole.
     """
     # A provenance file of another state says nothing about this copy.
-    same = told if told is not None and told.txnid == copy.meta.txnid else None
+    same = known if known is not None and known.txnid == copy.meta.txnid else None
     try:
         return conversion.convert(
             target,

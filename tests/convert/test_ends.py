@@ -21,9 +21,10 @@ from typing import Any
 import lmdb
 import pytest
 
-from lmdbio.copy import compact, copier as copier_room
-from lmdbio.copy.copier import Copier
-from lmdbio.copy.copying import Copy
+from lmdbio.convert import copier as copier_room
+from lmdbio.convert.compacting import compact
+from lmdbio.convert.copier import Copier
+from lmdbio.convert.copying import Copy
 from lmdbio.errors import CorruptedError, Error, IncompatibleError
 from lmdbio.system.publish import Draft
 from tests.support import ROOT

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lmdbio import _core
 from lmdbio._core import Engine, Meta
+from lmdbio.convert.census import Census, count
+from lmdbio.convert.comparison import Side, difference
+from lmdbio.convert.copier import Copier, copy_pages, put_records
 from lmdbio.convert.verify import verify
-from lmdbio.copy.census import Census, count
-from lmdbio.copy.comparison import Side, difference
-from lmdbio.copy.copier import Copier, copy_pages, put_records
 from lmdbio.errors import CorruptedError, Error
 from lmdbio.locate.refusals import refuse_cut
 from lmdbio.provenance import name_text
@@ -70,9 +70,9 @@ class Copy:
         """Copies the newest state, and compares."""
         self.meta = _core.read_meta(self._source)
         refuse_cut(self._source, self.meta)  # py-lmdb would die of it
-        with self._protected() as held:
+        with self._protected() as is_protected:
             try:
-                self._look(None)
+                self._read_state(None)
                 with self._copier(draft) as copier:
                     self._begin(copier)
                     _check_room(self._target, self.before.copy_bytes())
@@ -80,13 +80,13 @@ class Copy:
                 self._check(draft)
             except (Error, LookupError) as e:
                 # Pages of this state may have been overwritten: then it is not damage.
-                if held or self._newest() <= self.meta.txnid + 1:
+                if is_protected or self._newest() <= self.meta.txnid + 1:
                     raise
                 raise self._moved() from e
-            if not held and self._newest() > self.meta.txnid + 1:
+            if not is_protected and self._newest() > self.meta.txnid + 1:
                 raise self._moved()
 
-    def _look(self, txnid: int | None) -> None:
+    def _read_state(self, txnid: int | None) -> None:
         self.meta = _core.read_meta(self._source, txnid)
         self.before = count(self._source, self.meta, self._progress, "look")
 
@@ -136,7 +136,7 @@ class Copy:
         if not os.path.samestat(self._data.stat(), os.fstat(self._source.fd)):
             raise Error(f"{self._data}: was replaced by another file: compact it again")
         if txnid != self.meta.txnid:
-            self._look(txnid)
+            self._read_state(txnid)
 
     def _fill(self, draft: Draft, copier: Copier) -> None:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Files that are touched ahead: nothing fails, stays open or goes on because of it."""
+"""Files that are prefetched ahead: nothing fails, stays open or goes on because of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lmdbio.locate import touched
-from lmdbio.locate.touched import FILES_TRIED, WAIT_S, touching
+from lmdbio.locate import file_set
+from lmdbio.locate.file_set import FILES_TRIED, WAIT_S, prefetching
 
 
 def state() -> tuple[int, int]:
@@ -29,27 +29,27 @@ def paths(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that are touched."""
+    """The files that are prefetched."""
     found: list[str] = []
-    touch = touched._touch
+    touch = file_set._prefetch
 
     def noted(path: str, beside: Any) -> None:
         found.append(path)
         touch(path, beside)
 
-    monkeypatch.setattr(touched, "_touch", noted)
+    monkeypatch.setattr(file_set, "_prefetch", noted)
     return found
 
 
 def open_all(paths: list[str], wait_s: float) -> None:
     """Open files, each of which waits so long."""
-    with touching(paths, lambda path: f"{path}.prov") as opened:
+    with prefetching(paths, lambda path: f"{path}.prov") as opened:
         for _ in paths:
             time.sleep(wait_s)
             opened()
 
 
-def test_files_that_wait_are_touched_after_the_first_ones(
+def test_files_that_wait_are_prefetched_after_the_first_ones(
     paths: list[str], asked: list[str]
 ) -> None:
     before = state()
@@ -74,7 +74,7 @@ def test_files_that_do_not_wait_are_not(
 
 def test_a_body_that_fails_leaves_nothing_behind(paths: list[str], asked: list[str]) -> None:
     before = state()
-    with pytest.raises(KeyError), touching(paths) as opened:
+    with pytest.raises(KeyError), prefetching(paths) as opened:
         for _ in range(FILES_TRIED):
             time.sleep(4 * WAIT_S)
             opened()

@@ -4,6 +4,8 @@
     a list of keys -------^        +-> PutOrder -> records, as they were put
     keys of a walk ----------------+
 
+    order= of convert -> GivenOrders -> the PutOrder of each database
+
 LMDB keeps no such order. The program that wrote the keys can tell it, and is believed when its
 puts and deletions leave every key of the tree, and no other.
 """
@@ -11,16 +13,20 @@ puts and deletions leave every key of the tree, and no other.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio._core import Layout
+from lmdbio._core import Database, Layout
 from lmdbio.errors import IncompatibleError
+from lmdbio.provenance import Name
+from lmdbio.provenance.values import DUPSORT
 
-__all__ = ["PutOrder", "KeyLog", "KnownOrder", "Settled"]
+__all__ = ["GivenOrders", "KeyLog", "KnownOrder", "PutOrder"]
+
+I64 = npt.NDArray[np.int64]
 
 
 class KeyLog:
@@ -84,9 +90,9 @@ class KeyLog:
         ends = np.cumsum(np.array(self._sizes, np.uint32), dtype=np.uint64)
         gone = np.zeros(len(ends), np.uint8)
         gone[np.array(self._gone, np.int64)] = 1
-        kept, again = _core.settle_keys(db_flags, self._keys, ends, gone)
-        repeated = None if again is None else self.key(again)
-        return Settled(self._keys, ends, kept.astype(np.int64), repeated)
+        left, repeat = _core.settle_keys(db_flags, self._keys, ends, gone)
+        repeated = None if repeat is None else self.key(repeat)
+        return Settled(self._keys, ends, left.astype(np.int64), repeated)
 
 
 class Settled:
@@ -103,7 +109,7 @@ class Settled:
         self,
         keys: bytearray,
         ends: npt.NDArray[np.uint64],
-        events: npt.NDArray[np.int64],
+        events: I64,
         repeated: bytes | None,
     ) -> None:
         self._keys, self.events, self.repeated = keys, events, repeated
@@ -151,7 +157,7 @@ class PutOrder:
         else:
             self._why = f"has a key {found[at]!r}, which the order does not name"
 
-    def end(self) -> npt.NDArray[np.int64]:
+    def end(self) -> I64:
         """Return the records as they were put, int64; all keys were added.
 
         Raises:
@@ -173,14 +179,14 @@ class KnownOrder:
         where: file and database, for messages.
     """
 
-    def __init__(self, order: npt.NDArray[np.int64], where: str) -> None:
+    def __init__(self, order: I64, where: str) -> None:
         self._order, self._where, self._seen = order, where, 0
 
     def add(self, layout: Layout, chunk: _core.Chunk, path: str) -> None:
         """Count the next keys of the database."""
         self._seen += int(_core.leaves_of(layout, chunk)["records"].sum())
 
-    def end(self) -> npt.NDArray[np.int64]:
+    def end(self) -> I64:
         """Return the order.
 
         Raises:
@@ -191,3 +197,36 @@ class KnownOrder:
                 f"{self._where} has {self._seen:,} keys, and the order {len(self._order):,}"
             )
         return self._order
+
+
+class GivenOrders:
+    """The order in which records were put, as far as the caller of ``convert`` gives it.
+
+    Args:
+        order: argument ``order`` of ``convert``.
+    """
+
+    def __init__(self, order: Iterable[bytes] | Mapping[Name, KeyLog | I64] | None) -> None:
+        self._logs = order if isinstance(order, Mapping) else {}
+        #: Of the one database that is described, whichever that is.
+        self.log = None if order is None or isinstance(order, Mapping) else KeyLog(order)
+        self._settled: dict[int, Settled] = {}
+
+    def of(self, name: Name, db: Database, where: str) -> PutOrder | KnownOrder | None:
+        """Return the order of one database's records; None: the caller gives none.
+
+        Raises:
+            IncompatibleError: it names a key twice.
+        """
+        if self.log is None:
+            # Where keys have many values a log of puts does not tell the order of their values.
+            log = None if db.flags & DUPSORT else self._logs.get(name)
+            if log is None or isinstance(log, KeyLog):
+                return None if log is None else PutOrder(log.settle(db.flags), db.flags, where)
+            return KnownOrder(log, where)
+        if db.flags not in self._settled:  # the main database's, and that of the one in it
+            self._settled[db.flags] = self.log.settle(db.flags)
+        settled = self._settled[db.flags]
+        if settled.repeated is not None:
+            raise IncompatibleError(f"{where}: the order names key {settled.repeated!r} twice")
+        return PutOrder(settled, db.flags, where)
