@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from lmdbio.cache import Entry, clear, find, named, verify
-from lmdbio.cli.output import PATH, bar, plural, print_facts, print_json, size
+from lmdbio.cli.options import PATH, json_option
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
 folder_argument = click.argument("folder", type=PATH, envvar="LMDBIO_CACHE_DIR", metavar="FOLDER")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 @click.group()

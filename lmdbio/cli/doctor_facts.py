@@ -23,8 +23,8 @@ from pathlib import Path
 
 from lmdbio import provenance
 from lmdbio._core import Engine
+from lmdbio.cli import one_line
 from lmdbio.cli.choices import calibration_status
-from lmdbio.cli.ending import one_line
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.looking import look_at
 from lmdbio.doctor.facts import (

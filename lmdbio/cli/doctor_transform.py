@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.ending import one_line
+from lmdbio.cli import one_line
 from lmdbio.doctor.facts import TransformFacts
 from lmdbio.locate.glance import Glance
 

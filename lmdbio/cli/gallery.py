@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.looking import Looked, db_option, json_option, look_at
-from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
+from lmdbio.cli.looking import Looked, look_at
+from lmdbio.cli.options import DATA, OUTPUT, db_option, json_option
+from lmdbio.cli.output import bar, plural, print_json, size
 from lmdbio.inside.cards import CardMaker
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.page import Card, Gallery, gallery_page

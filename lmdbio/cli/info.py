@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
+from lmdbio.cli import EXPECTED, one_line
 from lmdbio.cli.choices import (
     advice,
     advice_facts,
@@ -25,20 +26,10 @@ from lmdbio.cli.choices import (
     tuned_text,
     turn_choices,
 )
-from lmdbio.cli.each_file import Name, files_of, paths_argument
-from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
-from lmdbio.cli.output import (
-    PATH,
-    bar,
-    json_option,
-    plural,
-    print_facts,
-    print_json,
-    provenance_option,
-    size,
-    titled,
-)
+from lmdbio.cli.files import Name, files_of
+from lmdbio.cli.options import PATH, json_option, paths_argument, provenance_option
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import click
-
-from lmdbio.cli.output import database_name, plural, size
+from lmdbio.cli.output import plural, size
 from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.kinds import Kind, guess
@@ -19,23 +17,13 @@ __all__ = [
     "Looked",
     "RecordNotFoundError",
     "database_facts",
-    "db_option",
     "find_record",
-    "json_option",
     "key_of",
     "key_text",
     "look_at",
     "record_facts",
 ]
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-db_option = click.option(
-    "--db",
-    "name",
-    type=database_name,
-    metavar="NAME",
-    help="Look into this named database, spelled as ls does.",
-)
 #: Keys that are looked at for one that somebody may have meant.
 EXAMPLES = 16
 INTEGER_BYTES = 8

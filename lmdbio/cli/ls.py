@@ -13,16 +13,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from lmdbio.cli.looking import (
-    Looked,
-    database_facts,
-    db_option,
-    key_of,
-    key_text,
-    look_at,
-    record_facts,
-)
-from lmdbio.cli.output import DATA, RECORDS_MAX, plain, plural, size, wide_console
+from lmdbio.cli.looking import Looked, database_facts, key_of, key_text, look_at, record_facts
+from lmdbio.cli.options import DATA, RECORDS_MAX, db_option
+from lmdbio.cli.output import plain, plural, size, wide_console
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing

@@ -12,17 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core import Extents, Plan
-from lmdbio.cli.each_file import paths_argument
-from lmdbio.cli.output import (
+from lmdbio.cli.options import (
     RECORDS_MAX,
-    database_name,
+    db_option,
     json_option,
-    plural,
-    print_json,
-    print_table,
+    paths_argument,
     provenance_option,
-    size,
 )
+from lmdbio.cli.output import plural, print_json, print_table, size
 from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
 from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
 from lmdbio.locate.open import Locate, open_record_index
@@ -141,7 +138,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "--epochs", type=click.IntRange(1, EPOCHS_MAX),
     help=f"Number of epochs to show (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
-@click.option("--db", "name", type=database_name, metavar="NAME", help="Read this named database.")
+@db_option
 @click.option(
     "--gap-bytes", type=click.IntRange(0, BYTES_LARGEST),
     help="Number of unneeded bytes worth reading to save a request.  [default: see lmdbio info]",

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.ending import SHOW_WARNING, ClosedOutput
+from lmdbio.cli import SHOW_WARNING, ClosedOutput
 from lmdbio.cli.output import plain, plural, print_table, size
 from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState

@@ -12,7 +12,8 @@ from click.core import ParameterSource
 from rich.table import Table
 
 from lmdbio import simulate as model
-from lmdbio.cli.output import OUTPUT, PATH, bar
+from lmdbio.cli.options import OUTPUT, PATH
+from lmdbio.cli.output import bar
 from lmdbio.cli.plan_cache import CacheWords
 from lmdbio.cli.simulate_job import changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_modes import MODES, modes_of, simulate_modes

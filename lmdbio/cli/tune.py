@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from lmdbio import provenance, share
+from lmdbio.cli import EXPECTED
 from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
@@ -22,18 +23,9 @@ from lmdbio.cli.choices import (
     tuned_jobs,
     turn_choices,
 )
-from lmdbio.cli.each_file import files_of, largest, paths_argument
-from lmdbio.cli.ending import EXPECTED
-from lmdbio.cli.output import (
-    PATH,
-    Seconds,
-    bar,
-    json_option,
-    plain,
-    print_json,
-    print_table,
-    size,
-)
+from lmdbio.cli.files import files_of, largest
+from lmdbio.cli.options import PATH, Seconds, json_option, paths_argument
+from lmdbio.cli.output import bar, plain, print_json, print_table, size
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose

@@ -13,16 +13,9 @@ from typing import BinaryIO, TypeVar
 
 import click
 
-from lmdbio.cli.looking import (
-    RecordNotFoundError,
-    db_option,
-    find_record,
-    json_option,
-    key_of,
-    look_at,
-    record_facts,
-)
-from lmdbio.cli.output import DATA, OUTPUT, RECORDS_MAX, print_json
+from lmdbio.cli.looking import RecordNotFoundError, find_record, key_of, look_at, record_facts
+from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
+from lmdbio.cli.output import print_json
 from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
