@@ -26,7 +26,7 @@ from lmdbio._core import Engine
 from lmdbio.cli import one_line
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
-from lmdbio.cli.looking import look_at
+from lmdbio.cli.records import read_record
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
@@ -120,19 +120,21 @@ def data_facts(glance: Glance, engine: Engine) -> DataFacts:
 
 def sample_facts(glance: Glance) -> SampleFacts:
     spread = glance.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
-    looked = [one for one in (look_at(glance, seen) for seen in spread) if not one.seen.database]
-    if not looked:
+    records = [
+        one for one in (read_record(glance, seen) for seen in spread) if not one.seen.database
+    ]
+    if not records:
         return SampleFacts()
-    sizes = [one.seen.length for one in looked]
-    kinds = count_kinds(one.kind for one in looked)
-    forms = key_forms((one.seen.key for one in looked), integers=glance.has_integer_keys)
-    order = look_at_order(glance, (one.seen.key for one in looked))
+    sizes = [one.seen.length for one in records]
+    kinds = count_kinds(one.kind for one in records)
+    forms = key_forms((one.seen.key for one in records), integers=glance.has_integer_keys)
+    order = look_at_order(glance, (one.seen.key for one in records))
     return SampleFacts(
-        records=len(looked),
+        records=len(records),
         median_bytes=int(statistics.median(sizes)),
         largest_bytes=max(sizes),
         kinds=", ".join(
-            f"{title} ({count / len(looked):.0%})" if len(kinds) > 1 else title
+            f"{title} ({count / len(records):.0%})" if len(kinds) > 1 else title
             for title, count in kinds[:KINDS_SHOWN]
         ),
         keys=describe_keys(forms, FORMS_SHOWN),

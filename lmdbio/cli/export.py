@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 import click
 
-from lmdbio.cli.looking import Looked, key_of, key_text, look_at
 from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
 from lmdbio.cli.output import bar, plural, print_json, size
+from lmdbio.cli.records import Record, key_of, key_text, read_record
 from lmdbio.inside.names import Names
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
@@ -156,10 +156,10 @@ def write_all(
             if seen.database is not None:
                 report.databases += 1
                 continue
-            looked = look_at(glance, seen)
-            name = names.name(seen.key, looked.kind.extension)
-            sink.write(name, seen.length, pieces_of(glance, looked))
-            report.types[looked.kind.title] += 1
+            record = read_record(glance, seen)
+            name = names.name(seen.key, record.kind.extension)
+            sink.write(name, seen.length, pieces_of(glance, record))
+            report.types[record.kind.title] += 1
             report.files, report.bytes = report.files + 1, report.bytes + seen.length
             if report.files % REPORT_EVERY == 0:
                 progress(report.files, total, "records")
@@ -182,12 +182,12 @@ def matched(glance: Glance, pattern: str | None) -> Iterator[Seen]:
             yield seen
 
 
-def pieces_of(glance: Glance, looked: Looked) -> Iterator[bytes]:
+def pieces_of(glance: Glance, record: Record) -> Iterator[bytes]:
     """Yield a value, which was read already if it is small."""
-    if looked.glimpse.is_whole:
-        yield looked.glimpse.head
+    if record.excerpt.is_whole:
+        yield record.excerpt.head
     else:
-        yield from glance.pieces(looked.seen)
+        yield from glance.pieces(record.seen)
 
 
 # --- places for files ---------------------------------------------------------------------
