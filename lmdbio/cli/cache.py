@@ -92,23 +92,23 @@ def verify_(folder: Path, as_json: bool) -> None:
     Examples:
         lmdbio cache verify /local/scratch
     """
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for entry in find(folder):
         if entry.state == "damaged":
-            told.append({"path": entry.path, "pages": 0, "damaged": 0, "why": entry.why})
+            reports.append({"path": entry.path, "pages": 0, "damaged": 0, "why": entry.why})
             continue
         with bar(f"verify {entry.path.name}") as progress:
             pages, damaged = verify(entry.path, lambda done, total: progress(done, total, "pages"))
-        told.append({"path": entry.path, "pages": pages, "damaged": damaged, "why": ""})
+        reports.append({"path": entry.path, "pages": pages, "damaged": damaged, "why": ""})
     if as_json:
-        print_json(told)
+        print_json(reports)
     else:
-        for one in told:
+        for one in reports:
             result = f"{plural(one['pages'], 'page')}, {one['damaged']:,} damaged"
             click.echo(f"{one['path']}: {one['why'] or result}")
-        if not told:
+        if not reports:
             click.echo(f"{folder}: no cache files")
-    if any(one["damaged"] or one["why"] for one in told):
+    if any(one["damaged"] or one["why"] for one in reports):
         raise click.exceptions.Exit(1)
 
 
@@ -126,7 +126,7 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
         lmdbio cache clear /local/scratch
         lmdbio cache clear /local/scratch --all
     """
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for entry in find(folder):
         is_wanted = every or entry.state != "current"
         kept = "" if is_wanted else "in use" if entry.is_open else str(entry.state)
@@ -135,12 +135,12 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
                 kept = "in use"
         except OSError as error:
             kept = error.strerror or str(error)
-        told.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
-    gone = [one for one in told if not one["kept"]]
+        reports.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
+    gone = [one for one in reports if not one["kept"]]
     if as_json:
-        print_json(told)
+        print_json(reports)
         return
-    for one in told:
+    for one in reports:
         what = f"kept, {one['kept']}" if one["kept"] else f"removed, {size(one['disk_bytes'])}"
         click.echo(f"{one['path']}: {what}")
     freed = size(sum(one["disk_bytes"] for one in gone))

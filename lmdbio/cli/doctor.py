@@ -15,8 +15,12 @@ from rich.text import Text
 
 from lmdbio._core import Engine, read_meta
 from lmdbio.cli import EXPECTED, one_line
-from lmdbio.cli.doctor_facts import collect
-from lmdbio.cli.doctor_transform import Transform, transform_facts, values_of
+from lmdbio.cli.doctor_facts import (
+    collect,
+    function_named,
+    transform_facts,
+    values_of,
+)
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.files import files_of, largest
 from lmdbio.cli.options import db_option, json_option, local_paths_argument, provenance_option
@@ -39,7 +43,7 @@ STYLES = {"good": "green", "note": "yellow", "problem": "bold red"}
 @provenance_option
 @click.option(
     "--transform",
-    type=Transform(),
+    type=function_named,
     metavar="FILE.py:NAME",
     help="Import this function of a value (or MODULE:NAME), and time it on some records.",
 )

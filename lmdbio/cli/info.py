@@ -94,7 +94,7 @@ def info(
     files = files_of(paths)
     if len(files) > 1 and sidecar is not None and not Path(sidecar).is_dir():
         raise click.UsageError("--provenance must be a folder when there are several files")
-    found = _look_at_all(files, sidecar) if len(files) > 1 else _look(files[0], sidecar)
+    found = _all_files(files, sidecar) if len(files) > 1 else _one_file(files[0], sidecar)
     if folder is not None:
         data = [os.fspath(provenance.find_data(file)) for file in files]
         from lmdbio.cli.cache import cache_status
@@ -109,7 +109,7 @@ def info(
         sys.exit(1)
 
 
-def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
+def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return all facts of one file."""
     data = provenance.find_data(file)
 
@@ -125,7 +125,7 @@ def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
     return settled(str(data), look)
 
 
-def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
+def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of each file, and of all as one data set."""
     each: list[FileFacts | dict[str, str]] = []
     sound: list[str] = []
@@ -341,8 +341,8 @@ def _counted(label: str, values: list[str]) -> Lines:
     if len(counts) == 1:
         return [(label, counts[0][0])]
     more = [f"{len(counts) - NAMED_MAX:,} others"] * (len(counts) > NAMED_MAX)
-    told = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
-    return [(label, "; ".join(told + more))] if counts else []
+    texts = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
+    return [(label, "; ".join(texts + more))] if counts else []
 
 
 def _named(label: str, texts: list[str]) -> Lines:

@@ -168,13 +168,13 @@ def print_databases(glance: Glance, path: Path | str, records: list[Record]) -> 
         named.setdefault(show_key(name), database)
     if not named:
         return
-    told = [
+    texts = [
         f"{name} ({plural(database.entries, 'record')})"
         for name, database in islice(named.items(), 8)
         if database is not None
     ]
-    more = ", ..." * (len(named) > len(told))
-    click.echo(f"named databases: {', '.join(told)}{more}")
+    more = ", ..." * (len(named) > len(texts))
+    click.echo(f"named databases: {', '.join(texts)}{more}")
     click.echo(f"    lmdbio ls {quote(shown(path))} --db {quote(next(iter(named)))}")
 
 

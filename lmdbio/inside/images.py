@@ -115,8 +115,8 @@ def _is_bmp(head: bytes, length: int | None) -> bool:
     """Two letters are not enough: the header also tells the length of the file."""
     if head[:2] != b"BM" or len(head) < 26:
         return False
-    told, _, start = struct.unpack_from("<III", head, 2)
-    return start < told and (length is None or told == length)
+    size, _, start = struct.unpack_from("<III", head, 2)
+    return start < size and (length is None or size == length)
 
 
 def _begins(*firsts: bytes) -> Callable[[bytes, int | None], bool]:

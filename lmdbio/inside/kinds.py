@@ -94,8 +94,8 @@ def guess(excerpt: Excerpt, depth: int = 0) -> Kind:
         kind = _packed(packing, excerpt, depth)
         if kind is not None:
             return kind
-    for look in _LOOKS:
-        kind = look(excerpt)
+    for find in _FINDERS:
+        kind = find(excerpt)
         if kind is not None:
             return kind
     return BINARY
@@ -106,8 +106,7 @@ def _packed(packing: str, excerpt: Excerpt, depth: int) -> Kind | None:
     unpacked = unpack(packing, excerpt.head, UNPACKED_BYTES_MAX)
     if unpacked is None:
         return None if packing == "zlib" else Kind(packing, "packed", extension=extension)
-    length = len(unpacked.head) if unpacked.is_whole else None
-    inner = guess(Excerpt(unpacked.head, length), depth + 1)
+    inner = guess(unpacked, depth + 1)
     if packing != "zlib":
         extension = f"{inner.extension}.{extension}"
     return Kind(packing, "packed", extension=extension, inner=inner)
@@ -350,7 +349,7 @@ def _of_numbers(excerpt: Excerpt) -> Kind | None:
     return None if found is None else Kind(f"{found[0]}?", "array", f"x {found[1]:,}", "raw")
 
 
-_LOOKS: tuple[Callable[[Excerpt], Kind | None], ...] = (
+_FINDERS: tuple[Callable[[Excerpt], Kind | None], ...] = (
     _of_magic,
     _of_npy,
     _of_zip,

@@ -31,8 +31,7 @@ def preview_lines(
     if kind.group == "packed" and kind.inner is not None:
         unpacked = unpack(kind.name, excerpt.head, UNPACKED_BYTES_MAX)
         if unpacked is not None:
-            length = len(unpacked.head) if unpacked.is_whole else None
-            return preview_lines(Excerpt(unpacked.head, length), kind.inner, lines_max, width)
+            return preview_lines(unpacked, kind.inner, lines_max, width)
     if kind.name == "JSON" and excerpt.is_whole:
         return _cut(_json_lines(excerpt.head), lines_max, width)
     if kind.group == "text":

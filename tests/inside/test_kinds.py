@@ -122,7 +122,7 @@ def test_of_a_bomb_no_more_than_the_bound_is_made() -> None:
     for name, bomb in bombs:
         assert packed.find_packing(bomb) == name
         found = packed.unpack(name, bomb, 1000)
-        assert found == packed.Unpacked(bytes(1000), False)
+        assert found == Excerpt(bytes(1000), None)
 
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(packed._PACKINGS)))
@@ -146,7 +146,7 @@ def test_what_no_one_has_packed_is_unpacked_as_nothing_or_a_little(tail: bytes, 
     ],
 )  # fmt: skip
 def test_lz4_is_unpacked(frame: bytes, expected: bytes) -> None:
-    assert packed.unpack("lz4", frame, 1000) == packed.Unpacked(expected, True)
+    assert packed.unpack("lz4", frame, 1000) == Excerpt(expected, len(expected))
     found = packed.unpack("lz4", frame, 3)
     assert found is not None and found.head == expected[:3]
 
