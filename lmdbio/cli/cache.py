@@ -40,12 +40,8 @@ def _state(entry: Entry) -> str:
 
 
 def _part(entry: Entry) -> str:
-    share = 100 * entry.kept_bytes / entry.source_bytes if entry.source_bytes else 0
-    return f"{size(entry.kept_bytes)}, {share:.0f} % of {entry.source}"
-
-
-def _used(entry: Entry) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_s))
+    share = entry.kept_bytes / max(1, entry.source_bytes)
+    return f"{size(entry.kept_bytes)}, {100 * share:.0f} % of"
 
 
 @cache.command("list")
@@ -71,8 +67,9 @@ def list_(folder: Path, as_json: bool) -> None:
     for entry in found:
         facts = [(entry.path.name, ""), ("  state", _state(entry))]
         if entry.source:
-            facts.append(("  keeps", _part(entry)))
-        facts.append(("  on disk", f"{size(entry.disk_bytes)}, written {_used(entry)}"))
+            facts.append(("  keeps", f"{_part(entry)} {entry.source}"))
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_s))
+        facts.append(("  on disk", f"{size(entry.disk_bytes)}, written {used}"))
         print_facts(facts)
     if found:
         disk = sum(entry.disk_bytes for entry in found)
@@ -163,7 +160,5 @@ def cache_facts(folder: Path, found: list[Entry]) -> list[tuple[str, str]]:
         return [("  cache", f"no file in {folder} keeps a part of it")]
     lines = [("  cache", f"{plural(len(found), 'file')} in {folder}")]
     for entry in found:
-        share = 100 * entry.kept_bytes / max(1, entry.source_bytes)
-        text = f"{entry.path.name}: {size(entry.kept_bytes)}, {share:.0f} % of it, {_state(entry)}"
-        lines.append(("", text))
+        lines.append(("", f"{entry.path.name}: {_part(entry)} it, {_state(entry)}"))
     return lines

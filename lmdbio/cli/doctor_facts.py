@@ -142,10 +142,7 @@ def sampled(glance: Glance) -> list[Seen]:
 
 
 def sample_facts(glance: Glance) -> SampleFacts:
-    spread = glance.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
-    records = [
-        one for one in (read_record(glance, seen) for seen in spread) if not one.seen.database
-    ]
+    records = [read_record(glance, seen) for seen in sampled(glance)]
     if not records:
         return SampleFacts()
     sizes = [one.seen.length for one in records]

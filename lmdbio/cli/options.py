@@ -55,43 +55,37 @@ class Seconds(click.FloatRange):
         return seconds if seconds == seconds else self.fail(f"{value} is no time", param, ctx)
 
 
-class NamedPath(click.Path):
-    """A path that is not empty: that would be the current folder, which nobody has named."""
+class PathName(click.Path):
+    """A path that is not empty: that would be the current folder, which nobody has named.
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; an empty one is a wrong use."""
-        if value == "":
-            self.fail("the path is empty (an unset variable?)", param, ctx)
-        return super().convert(value, param, ctx)
+    Args:
+        has_urls: whether a URL stays text, since a path has no "//" in it; else a URL is a wrong
+            use. None: nobody looks for one.
+        options: options of ``click.Path``. Click tests no file: whether it can be read is an
+            answer, not a wrong use.
+    """
 
-
-class LocalPath(NamedPath):
-    """A path of this machine, which no URL is."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; a URL is a wrong use."""
-        if is_url(value):
-            text = f"{redacted(value)} is a URL: lmdbio pull copies it to this machine"
-            self.fail(text, param, ctx)
-        return super().convert(value, param, ctx)
-
-
-#: Not tested by click: whether a file can be read is an answer, not a wrong use.
-PATH = LocalPath(path_type=Path, readable=False)
-
-
-class DataName(LocalPath):
-    """The same, or a URL, which stays text: a path has no "//" in it."""
+    def __init__(self, *, has_urls: bool | None, **options: Any) -> None:
+        super().__init__(readable=False, **options)
+        self._has_urls = has_urls
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return what a caller of Python would give."""
-        return value if is_url(value) else super().convert(value, param, ctx)
+        if value == "":
+            self.fail("the path is empty (an unset variable?)", param, ctx)
+        if self._has_urls is not None and is_url(value):
+            if not self._has_urls:
+                text = f"{redacted(value)} is a URL: lmdbio pull copies it to this machine"
+                self.fail(text, param, ctx)
+            return value
+        return super().convert(value, param, ctx)
 
 
-#: A data set, or a provenance file.
-DATA = DataName(path_type=Path, readable=False)
-#: Where something is written: a trailing slash, which tells a folder, must not get lost.
-OUTPUT = NamedPath(readable=False)
+#: A path of this machine; a data set or a provenance file, which may be a URL; and where something
+#: is written: a trailing slash, which tells a folder, must not get lost.
+PATH = PathName(has_urls=False, path_type=Path)
+DATA = PathName(has_urls=True, path_type=Path)
+OUTPUT = PathName(has_urls=None)
 
 
 @checked
