@@ -42,7 +42,7 @@ TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_1
 
 # The pure rooms (plans, orders, formats, counters, provenance), and the C core. No MPI, no torch, no
 # network; nothing is timed; asan and tsan have targets of their own.
-FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe placement \
+FAST_TESTS := $(addprefix tests/,reading/test_batch.py _core doctor inside locate machine observe placement \
               planning provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
 # Those of benchmarks/ take minutes, and time what they run; and all others.

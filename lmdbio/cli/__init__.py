@@ -1,9 +1,9 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``,
-``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
-``placement``, ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``,
-``pylmdb``, ``remote`` and ``_core``; only ``__main__`` uses it.
+Uses ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``, ``dropin``, ``convert``,
+``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``placement``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``remote`` and
+``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, reported in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -24,7 +24,7 @@ import click
 
 import lmdbio
 from lmdbio.errors import MissingExtraError
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.signals import leaving_at_once
 
 __all__ = ["COMMANDS", "EXPECTED", "SHOW_WARNING", "ClosedOutput", "cli", "main", "one_line"]

@@ -54,10 +54,9 @@ from lmdbio.locate.glance import Glance, Seen, look_at_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.share import LAUNCHED
-from lmdbio.system import procfs
+from lmdbio.system import procfs, reader_slots
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["collect", "function_named", "transform_facts", "values_of"]
 
@@ -100,7 +99,7 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
     except (lmdb.Error, OSError) as error:
         data = replace(data, damage=one_line(error))
     glance.guard()
-    under = storage.look(engine, thorough=True)
+    under = storage.inspect(engine, thorough=True)
     return Facts(
         path=str(path),
         name="" if glance.name is None else show_key(glance.name),

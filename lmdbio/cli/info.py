@@ -40,8 +40,8 @@ from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.remote import shown
+from lmdbio.remote import label
+from lmdbio.system.pylmdb import lmdb
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
@@ -118,7 +118,7 @@ def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
             found: dict[str, Any] = {
                 name: getattr(facts, name) for name in FileFacts.__match_args__
             }
-            found |= _reading(storage.look(engine, thorough=True))
+            found |= _reading(storage.inspect(engine, thorough=True))
             found["order"] = _order(engine, facts)
             return found | advice(facts, found["storage"], found["choices"]["stream"])
 
@@ -138,12 +138,12 @@ def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
                 each.append(settled(os.fspath(file), partial(_facts, file, sidecar)))
                 sound.append(os.fspath(file))
             except EXPECTED as error:
-                each.append({"data": shown(file), "error": one_line(error)})
+                each.append({"data": label(file), "error": one_line(error)})
             looked()
             progress(number + 1, len(files), "files")
     good = [one for one in each if isinstance(one, FileFacts)]
     found: dict[str, Any] = {
-        "data": in_words([shown(file) for file in files]),
+        "data": in_words([label(file) for file in files]),
         "files": each,
         "failed": len(each) - len(good),
         "records": sum(one.records for one in good),
@@ -151,7 +151,7 @@ def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     }
     if good:
         with open_database(sound) as joined:
-            found |= _reading(storage.look(joined.pages, thorough=True))
+            found |= _reading(storage.inspect(joined.pages, thorough=True))
     return found
 
 
@@ -302,9 +302,9 @@ def _sums(found: dict[str, Any], good: list[FileFacts]) -> Lines:
     """Return the lines about all files that can be read."""
     small, large = (pick(good, key=lambda one: one.file_bytes) for pick in (min, max))
     facts = [("  records", f"{found['records']:,}"), ("  bytes", size(found["file_bytes"]))]
-    for label, one in (("  smallest", small), ("  largest", large)):
+    for title, one in (("  smallest", small), ("  largest", large)):
         shown = f"{size(one.file_bytes)}, {one.records:,} records: {one.data}"
-        facts.append((label, shown))
+        facts.append((title, shown))
     facts += _counted("  format", [f"LMDB data version {one.meta.layout.version}" for one in good])
     facts += _counted("  pages", [f"{one.meta.layout.page_size:,} bytes" for one in good])
     facts += _counted("  databases", [db for one in good for db in _names(one)])
@@ -335,18 +335,18 @@ def _layout(one: FileFacts) -> str:
     return f"{layout['name']}, {how}"
 
 
-def _counted(label: str, values: list[str]) -> Lines:
+def _counted(title: str, values: list[str]) -> Lines:
     """Return a line that counts equal values; none of no values."""
     counts = Counter(values).most_common()
     if len(counts) == 1:
-        return [(label, counts[0][0])]
+        return [(title, counts[0][0])]
     more = [f"{len(counts) - NAMED_MAX:,} others"] * (len(counts) > NAMED_MAX)
     texts = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
-    return [(label, "; ".join(texts + more))] if counts else []
+    return [(title, "; ".join(texts + more))] if counts else []
 
 
-def _named(label: str, texts: list[str]) -> Lines:
+def _named(title: str, texts: list[str]) -> Lines:
     """Return a line for each text, of which there are few."""
-    found = [(label if not number else "", text) for number, text in enumerate(texts[:NAMED_MAX])]
+    found = [(title if not number else "", text) for number, text in enumerate(texts[:NAMED_MAX])]
     more = len(texts) - NAMED_MAX
     return [*found, ("", f"and {more:,} more")] if more > 0 else found

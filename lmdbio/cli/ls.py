@@ -20,7 +20,7 @@ from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
-from lmdbio.remote import shown
+from lmdbio.remote import label
 
 LIMIT, HEAD = 20, 5
 lines_option = click.option(
@@ -175,7 +175,7 @@ def print_databases(glance: Glance, path: Path | str, records: list[Record]) -> 
     ]
     more = ", ..." * (len(named) > len(texts))
     click.echo(f"named databases: {', '.join(texts)}{more}")
-    click.echo(f"    lmdbio ls {quote(shown(path))} --db {quote(next(iter(named)))}")
+    click.echo(f"    lmdbio ls {quote(label(path))} --db {quote(next(iter(named)))}")
 
 
 @click.command()

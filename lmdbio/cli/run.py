@@ -14,9 +14,9 @@ import click
 from lmdbio.cli import SHOW_WARNING, ClosedOutput
 from lmdbio.cli.output import plain, plural, print_table, size
 from lmdbio.dropin.arguments import READONLY, impose_readonly
+from lmdbio.dropin.launch import NoProgramError, run_program
+from lmdbio.dropin.monitor import FileReport, Report, Way, advise, monitor
 from lmdbio.observe.ledger import FileState
-from lmdbio.program.launch import NoProgramError, run_program
-from lmdbio.program.watch import FileReport, Report, Way, advise, watch
 
 COLUMNS = ("read by", "opened", "records", "bytes", "requests", "MiB/s while open", "waited s")
 
@@ -69,7 +69,7 @@ def run(
     if isinstance(sys.stdout, ClosedOutput):  # as python has it
         sys.stdout = None
     if not quiet:
-        watch(print_json_line if as_json else print_report)
+        monitor(print_json_line if as_json else print_report)
     try:
         return run_program(program, arguments, is_module=is_module)
     except NoProgramError as error:

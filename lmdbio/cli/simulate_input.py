@@ -21,11 +21,11 @@ import numpy as np
 from lmdbio import simulate as model
 from lmdbio.cli.options import checked
 from lmdbio.cli.plan import open_source
-from lmdbio.machine import tuned
 from lmdbio.machine.calibration import Stored
 from lmdbio.machine.measured import store_rates
 from lmdbio.placement.cache import Cache
 from lmdbio.prediction.reader import locate, measured_here, with_tiers
+from lmdbio.reading.engines import find_calibration
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -178,7 +178,7 @@ def reading_of(
     for path in itertools.filterfalse(is_cluster, sources):
         with open_source(path, None, None) as source:
             sizes = locate(source).extents["length"].astype(np.int64)
-            stored = tuned.find(source.pages)
+            stored = find_calibration(source.pages)
         batch, typical = min(BATCH, len(sizes)), max(1, int(np.median(sizes)))
         count = len(sizes)
         job = model.Workload(count, typical, batch, 1, 1, count // batch, lengths=sizes)

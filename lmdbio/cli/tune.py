@@ -30,8 +30,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
-from lmdbio.remote import is_url
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.job import measure_network, measure_readers
 from lmdbio.tuning.stagger import Staggered
@@ -176,7 +175,7 @@ def _measure(
             return Measured(), None
         folder = None
         if cache_dir is not None and calibration.identity(
-            storage.look_at_folder(cache_dir)
+            storage.inspect_folder(cache_dir)
         ) != calibration.identity(_under(path)):
             folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
         made = tuning.measure(path, seconds=seconds, progress=progress)
@@ -203,16 +202,16 @@ def _under(path: Path | str) -> storage.Storage:
     """Return the storage under a data set."""
     data = provenance.find_data(path)
     if is_url(data):
-        return storage.look_elsewhere(os.fspath(data))
+        return storage.inspect_url(os.fspath(data))
     with open_data(data) as engine:
-        return storage.look(engine, thorough=True)
+        return storage.inspect(engine, thorough=True)
 
 
 def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
     identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
         identities += [
-            calibration.identity(storage.look_at_folder(cache_dir)),
+            calibration.identity(storage.inspect_folder(cache_dir)),
             calibration.MEMORY,
             calibration.NETWORK,
         ]

@@ -22,8 +22,8 @@ from lmdbio.inside.kinds import text_of
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_files
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.publish import Draft
+from lmdbio.system.pylmdb import lmdb
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

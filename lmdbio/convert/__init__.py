@@ -1,4 +1,4 @@
 """convert: makes provenance files, from a database or while one is written, and proves them.
 
-Uses ``locate``, ``planning``, ``provenance``, ``pylmdb``, ``remote`` and ``_core``.
+Uses ``locate``, ``planning``, ``provenance``, ``remote`` and ``_core``.
 """

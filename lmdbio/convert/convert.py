@@ -54,9 +54,8 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.writer import Form, Made
-from lmdbio.remote import redacted
-from lmdbio.remote.data import open_data
-from lmdbio.system.log import tell
+from lmdbio.remote import open_data, redacted
+from lmdbio.system.log import log
 from lmdbio.system.publish import Draft
 
 __all__ = ["ConvertReport", "Form", "convert"]
@@ -226,7 +225,7 @@ def _settle(
         try:
             walk.run(databases)
             if walk.moved():
-                tell(f"{engine.path}: was committed to during a walk, and is walked again")
+                log(f"{engine.path}: was committed to during a walk, and is walked again")
                 continue
             refuse_end(engine.path, engine.size(), walk.end)
             size = walk.finish()

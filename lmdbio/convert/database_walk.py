@@ -6,7 +6,10 @@ walk -> parts -> digest of every page
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import _thread
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -19,10 +22,13 @@ from lmdbio.provenance import Name, name_bytes, name_text
 from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
 from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Writer
-from lmdbio.system.background import Beside
+from lmdbio.system.log import log
 from lmdbio.system.publish import Draft
 
-__all__ = ["DatabaseWalk"]
+__all__ = ["Background", "DatabaseWalk"]
+
+#: Seconds that a thread needs to get going.
+START_SECONDS = 1e-4
 
 
 class DatabaseWalk:
@@ -89,7 +95,7 @@ class DatabaseWalk:
     def _parts(self, db: Database, digest: TreeDigest) -> Iterator[Part]:
         """Yield the parts of a database; every page goes through the digest."""
         self.steps.total += tree_pages(db)
-        with Beside() as beside:
+        with Background() as beside:
             for part in walk(self._engine, self._meta, db):
                 if part.chunk is not None:
                     # To hash a page takes as long as all the rest that is done with it.
@@ -198,3 +204,63 @@ class DatabaseWalk:
         clues.add(part.extents)
         self.end = max(self.end, extents_end(part.extents))
         return len(part.extents)
+
+
+class Background:
+    """One thing at a time, done in a thread, or where it did not start, when it is waited for.
+
+    Python's own threads wait for ever for one whose start failed for want of memory; here whoever
+    takes the lock first does the work.
+    """
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] | None = None
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._error: BaseException | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Start it. Until ``end`` nothing else may be started."""
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._done.acquire()
+        self._work = work
+        try:
+            _thread.start_new_thread(self._run, (work, self._taken, self._done))
+            time.sleep(START_SECONDS)
+        except (RuntimeError, MemoryError) as error:
+            log(f"work is not done in a thread beside, but when it is waited for: {error}")
+
+    def _run(
+        self, work: Callable[[], None], taken: _thread.LockType, done: _thread.LockType
+    ) -> None:
+        if not taken.acquire(blocking=False):  # it came too late
+            return
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+        finally:
+            done.release()
+
+    def end(self) -> None:
+        """Wait for what was begun, or do it; raise what it raised."""
+        work = self._work
+        if work is None:
+            return
+        if self._taken.acquire(blocking=False):
+            self._work = None
+            work()
+            return
+        self._done.acquire()
+        self._work = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The thread's work is about to go: an interrupt of the waiting is under way already.
+        while self._work is not None:
+            with contextlib.suppress(BaseException):
+                self.end()

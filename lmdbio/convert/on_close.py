@@ -44,8 +44,8 @@ from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.warn import warn
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]

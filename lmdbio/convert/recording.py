@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from lmdbio.provenance.put_order import KeyLog
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["Recording", "RecordingCursor", "RecordingTransaction"]
 

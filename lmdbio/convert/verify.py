@@ -46,8 +46,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.remote import is_url, redacted
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data, redacted
 
 __all__ = ["VerifyReport", "verify"]
 

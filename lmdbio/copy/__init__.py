@@ -1,6 +1,6 @@
 """copy: copies of environments: in order and without free pages, or of what lies elsewhere.
 
-Uses ``convert``, ``locate``, ``planning``, ``provenance``, ``pylmdb``, ``remote`` and ``_core``.
+Uses ``convert``, ``locate``, ``planning``, ``provenance``, ``remote`` and ``_core``.
 
     census      what an environment holds
     copier      the process in which LMDB copies

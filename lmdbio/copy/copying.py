@@ -20,7 +20,7 @@ from lmdbio.errors import CorruptedError, Error
 from lmdbio.locate.refusals import refuse_cut
 from lmdbio.provenance import name_text
 from lmdbio.provenance.freshness import Progress
-from lmdbio.pylmdb import reader_slots
+from lmdbio.system import reader_slots
 from lmdbio.system.publish import Draft
 
 __all__ = ["Copy"]

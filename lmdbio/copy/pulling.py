@@ -31,9 +31,8 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import Error
 from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
-from lmdbio.remote import is_url, redacted, with_suffix
-from lmdbio.remote.data import open_data
-from lmdbio.system.log import WARNING, tell
+from lmdbio.remote import is_url, open_data, redacted, with_suffix
+from lmdbio.system.log import WARNING, log
 from lmdbio.system.publish import unwritable
 
 __all__ = ["PullReport", "pull"]
@@ -322,7 +321,7 @@ def _copy_sidecar(source: str, goal: Path) -> Path | None:
     except (FileNotFoundError, PermissionError):
         return None
     except (OSError, Error) as error:  # the data is there, and whole
-        tell(f"the provenance file is not copied: {error}", WARNING)
+        log(f"the provenance file is not copied: {error}", WARNING)
         return None
     draft = place.with_name(place.name + ".part")
     try:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.remote import absolute, shown
+from lmdbio.remote import absolute, label
 from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["FILES_OPEN_MAX", "FileSet"]
@@ -96,7 +96,7 @@ class FileSet:
         """Return the file that has a record, and the record's number in it."""
         ends = np.cumsum(self.counts)
         file = int(np.searchsorted(ends, index, side="right"))
-        return shown(self.paths[file]), index - int(ends[file] - self.counts[file])
+        return label(self.paths[file]), index - int(ends[file] - self.counts[file])
 
     def open(self) -> _core.Engine:
         """Open all files as one.

@@ -25,7 +25,7 @@ from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.touched import touching
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import is_url, label
 from lmdbio.system import fork
 
 __all__ = ["join_indexes"]
@@ -245,7 +245,7 @@ class JoinedKeys:
     def _again(self, file: int) -> RecordIndex:
         """Open a file in the state that it had when all were opened."""
         if self._is_closed:
-            raise Error(f"{shown(self._paths[file])}: was closed before it was read")
+            raise Error(f"{label(self._paths[file])}: was closed before it was read")
         found = self._open(self._file_set.locations[file])
         try:
             self._file_set.refuse_other(file, found.pages, found.meta)

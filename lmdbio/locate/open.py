@@ -39,8 +39,8 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.remote import absolute, is_url, shown
-from lmdbio.system.log import tell
+from lmdbio.remote import absolute, is_url, label
+from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class _Refused(NamedTuple):
         """Tell it, and that the tree is walked instead."""
         told = f"{self.reason}; the tree is walked instead"
         if self.is_usual:  # which is worth no warning
-            tell(told)
+            log(told)
         else:
             warn(told)
 
@@ -363,7 +363,7 @@ def _open_provenance(
             isinstance(e, PermissionError) and is_url(path)
         )
         reason = (
-            f"{pages.path}: has no provenance file ({shown(path)})" if is_missing else _text(e)
+            f"{pages.path}: has no provenance file ({label(path)})" if is_missing else _text(e)
         )
         if is_demanded:
             if isinstance(e, ProvenanceError | PermissionError) and not is_missing:
@@ -422,6 +422,6 @@ def _refuse_lost_order(
         tells, how, why = True, "may be", f"which cannot be used ({error})"
     if tells:
         raise IncompatibleError(
-            f"{shown(data)}: {name_text(name)}: the order in which its records were put {how} "
-            f"told by {shown(sidecar)}, {why}: convert it again, with --order"
+            f"{label(data)}: {name_text(name)}: the order in which its records were put {how} "
+            f"told by {label(sidecar)}, {why}: convert it again, with --order"
         )

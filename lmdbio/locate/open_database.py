@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lmdbio import _core
 from lmdbio.errors import Error, MovedError, ShortReadError, moved_error
-from lmdbio.remote import shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import label, open_data
 from lmdbio.system.file_identity import FileIdentity
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from lmdbio.locate.file_set import FileSet
@@ -282,10 +281,10 @@ def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
             return make()
         except MovedError as error:
             if tries < TRIES_MAX and time.monotonic() < end:
-                tell(f"{shown(path)}: was committed to while it was opened, and is opened again")
+                log(f"{label(path)}: was committed to while it was opened, and is opened again")
                 continue
             often = "once" if tries == 1 else f"{tries} times"
-            raise moved_error(f"{shown(path)}: {told.format(often)}") from error
+            raise moved_error(f"{label(path)}: {told.format(often)}") from error
 
 
 class Guarding:

@@ -22,7 +22,7 @@ from lmdbio.locate.key_index import Keys, Single
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.told import Told
 from lmdbio.provenance import Provenance, Section
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RecordIndex"]
 
@@ -150,7 +150,7 @@ class RecordIndex(OpenDatabase):
         except (ProvenanceError, CorruptedError) as error:
             self.guard()  # a page of another state is no damage
             self._is_damaged = True
-            tell(f"{error}; records are found block by block, those of this one not", WARNING)
+            log(f"{error}; records are found block by block, those of this one not", WARNING)
         else:
             self._table = table if self._order is None else table[self._order]
             self.take_walk()

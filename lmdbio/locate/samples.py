@@ -26,7 +26,7 @@ from lmdbio.locate.walk import walk_tree
 from lmdbio.provenance import name_text
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["FoundSamples", "count_samples", "find_samples"]
 
@@ -200,7 +200,7 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
     found = find_layout(keys, layout)
     beside = odd_keys(keys) if found is None else ()
     if beside and not skip:
-        tell(
+        log(
             f"{keys.path}: {name_text(name)}: no layout is known: each record is a sample, and so "
             f"are {', '.join(map(show_key, beside))}; skip= leaves out keys"
         )

@@ -25,7 +25,7 @@ from lmdbio.locate.open_database import OpenFile, guard_state, judged
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
 from lmdbio.provenance import Section
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["Told"]
 
@@ -84,7 +84,7 @@ class Told:
                     guard_state(pages, meta)
                 self.known, self.reason = found, str(error)
         if is_first:
-            tell(f"{error}; the tree is walked instead", WARNING)
+            log(f"{error}; the tree is walked instead", WARNING)
         return found
 
     # --- what is asked

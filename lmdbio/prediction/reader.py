@@ -20,7 +20,7 @@ import numpy as np
 from lmdbio._core import Engine
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage
 from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Calibration
@@ -32,7 +32,7 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader.block_size import BLOCKS_AHEAD, MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
-from lmdbio.reading.engines import choose_reading
+from lmdbio.reading.engines import choose_reading, find_calibration
 from lmdbio.simulate import Located, run_reader
 
 __all__ = [
@@ -233,7 +233,7 @@ def _free_bytes(folder: str, asker: str) -> int:
 
 def is_measured(engine: Engine) -> bool:
     """Whether rates of the storage under a data set are known."""
-    kept = tuned.find(engine)
+    kept = find_calibration(engine)
     return kept is not None and kept.calibration is not None
 
 
@@ -250,7 +250,7 @@ def measured_here(
     Returns:
         The environment, and in words where each rate comes from.
     """
-    kept = tuned.find(engine)
+    kept = find_calibration(engine)
     if kept is None or kept.calibration is None:
         why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
         told = [f"file system: {why}"]
@@ -302,7 +302,7 @@ def with_tiers(environment: Environment, cache: Cache) -> tuple[Environment, lis
         told.append(words)
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        found = _found(calibration.identity(storage.look_at_folder(cache.disk)))
+        found = _found(calibration.identity(storage.inspect_folder(cache.disk)))
         disk, words = _with_rate("disk", disk, found, cache.disk)
         tiers.append(disk)
         told.append(words)

@@ -32,10 +32,10 @@ from lmdbio.provenance import (
     pack_database,
     values,
 )
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "Check",
@@ -271,7 +271,7 @@ def _remember(digest: bytes, state: FileIdentity) -> None:
             other.unlink(missing_ok=True)
         file.touch(mode=0o600)
     except (OSError, RuntimeError) as error:  # nothing is lost but time
-        tell(f"a deep check that passed is made again at the next open, not remembered: {error}")
+        log(f"a deep check that passed is made again at the next open, not remembered: {error}")
 
 
 # --- walking whole trees -----------------------------------------------------------------

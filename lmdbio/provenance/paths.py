@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from lmdbio.remote import (
     absolute as from_root,
     is_url,
+    label,
     lasting,
     redacted,
     scheme_of,
-    shown,
     with_suffix,
 )
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "PROVENANCE_DIR",
@@ -260,7 +260,7 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
 
 def in_words(paths: Sequence[str | os.PathLike[str]]) -> str:
     """Return a short text for some paths, for people."""
-    first, more = shown(paths[0]), len(paths) - 1
+    first, more = label(paths[0]), len(paths) - 1
     return f"{first} and {more} more" if more else first
 
 
@@ -328,7 +328,7 @@ def _seen(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # a folder that may not be searched
-        tell(f"{path}: is taken for a file that is not there: {error.strerror}")
+        log(f"{path}: is taken for a file that is not there: {error.strerror}")
         return False
 
 

@@ -1,5 +1,5 @@
 """reader: this rank's share of each global batch, read ahead by the roots of its node.
 
 Uses ``reading``, ``locate``, ``share``, ``machine``, ``provenance``, ``placement``, ``planning``,
-``observe``, ``batch``, ``cache``, ``layouts`` and ``_core``.
+``observe``, ``cache``, ``layouts`` and ``_core``.
 """

@@ -21,7 +21,7 @@ from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile
@@ -288,7 +288,7 @@ def _reason(text: str, silence: str, hint: str) -> Reason:
     text = f"{text}, but send each other nothing: {silence}" if silence else text
     reason = Reason("keyword", f"{text}; {hint}" if hint else text)
     if silence or hint:
-        tell(f"cache: {reason.text}")
+        log(f"cache: {reason.text}")
     return reason
 
 

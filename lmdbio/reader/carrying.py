@@ -7,7 +7,7 @@ for one. A job of one rank alone does so: other ranks would wait for a loop that
 from __future__ import annotations
 
 from lmdbio.reader.root_thread import RootThread
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["carry", "launch", "wait_warm"]
 
@@ -27,7 +27,7 @@ def launch(thread: RootThread, *, is_alone: bool) -> None:
         if not is_alone:
             raise
         why = getattr(error, "strerror", None) or "no memory for a thread"
-        tell(f"{thread.path}: blocks are read when they are waited for: {why}")
+        log(f"{thread.path}: blocks are read when they are waited for: {why}")
         thread.turns = thread.work()
         next(thread.turns, None)  # it has begun, so that it has an end
 

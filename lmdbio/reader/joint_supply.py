@@ -40,7 +40,7 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
 from lmdbio.reader.windows import Windows
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from lmdbio.reader.arena import RecordStore
@@ -95,7 +95,7 @@ class HoldUp:
         if may_hurry and now_s < self._taken_s + IMPATIENT_SECONDS:
             patience_s /= IMPATIENT_PART
         if now_s - self._since[1] > patience_s:
-            tell(f"{self._path}: rows for roots that are far behind are taken back")
+            log(f"{self._path}: rows for roots that are far behind are taken back")
             self._holdings.take_back()
             self._taken_s = now_s
 
@@ -339,7 +339,7 @@ class JointSupply:
             try:
                 self._holdings.tend()
             except (OSError, Error) as error:
-                tell(f"{self.path}: other roots get no more rows: {error}")
+                log(f"{self.path}: other roots get no more rows: {error}")
                 self._holdings.close()
                 if self._exchange is not None:
                     self._exchange.end()

@@ -26,7 +26,7 @@ from lmdbio.planning.speculation import Speculation
 from lmdbio.reader.flight import Arrival
 from lmdbio.reader.flow_control import NAP_SHARE, FlowControl
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RootMail", "open_root_mail"]
 
@@ -206,7 +206,7 @@ class RootMail:
             self._no_turn_s = now_s
         is_out_of_turn = now_s - self._no_turn_s > self._patience()
         if is_out_of_turn:
-            tell(f"{self._path}: a root reads out of turn: its turn did not come in time")
+            log(f"{self._path}: a root reads out of turn: its turn did not come in time")
         return is_out_of_turn
 
     def _patience(self) -> float:
@@ -326,7 +326,7 @@ class RootMail:
             for rank in self._others:
                 self._send(rank, share.Kind.DEMAND, relay.demand(block))
         if waited_s > CURSOR_SECONDS_MAX or not self._hears:
-            tell(f"{self._path}: a root seeks alone: the cursor did not come in time")
+            log(f"{self._path}: a root seeks alone: the cursor did not come in time")
             relay.seek_alone(block, alive)
 
     # --- the end
@@ -425,7 +425,7 @@ def _open_mail(job: share.Job, number: int, mode: Mode, hands: str) -> share.Mai
             "(mpi4py does so by itself)"
         )
     if mail is None:
-        tell(
+        log(
             "other nodes do not hear of a rank that fails, and may wait for it: this MPI was "
             "initialised for one thread alone",
             WARNING,

@@ -27,7 +27,7 @@ from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.open_files import SharedExtents, open_database, open_shared_extents
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
@@ -36,10 +36,10 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.provenance import Paths
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.reading.engines import choose_reading, find_calibration, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
@@ -104,7 +104,7 @@ class RootSource:
     def end_direct_path(self, why: str) -> None:
         """Read through the page cache from now on, and tell why."""
         if self.direct_path.engine() is not None:
-            tell(f"{self.index.path}: blocks are read through the page cache: {why}")
+            log(f"{self.index.path}: blocks are read through the page cache: {why}")
         self.direct_path.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
@@ -246,7 +246,7 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     else:
         index = _open_index(data, None)
     opened.append(_root_source(data, roots, index))
-    kept = tuned.find(opened[0].engine)
+    kept = find_calibration(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)
@@ -340,7 +340,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
         choice = _choose(index.pages, data, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
-            tell(
+            log(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
                 "explicit reads",
                 WARNING,
@@ -368,7 +368,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 
 def _look(opened: OpenDatabase) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    found = storage.look(opened.pages, cached=False)
+    found = storage.inspect(opened.pages, cached=False)
     return DataSetFacts(
         path=opened.path,
         identity=opened.identity,

@@ -18,7 +18,7 @@ from lmdbio.reader.block_size import Sizing, copied_window_bytes
 from lmdbio.reader.caching import Caching, Measured, Wish, agree_cache
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RowSources", "agree_row_sources", "measure_extents"]
 
@@ -184,7 +184,7 @@ def _mix(
             f"{text}, though {caching.homed:,} have a home: records do not lie in the file in "
             "their order (order='insertion' may be that of the file)"
         )
-        tell(f"cache: {text}", WARNING)
+        log(f"cache: {text}", WARNING)
     if held < given:
         text = f"{caching.reason.text}, {held:,} records of {given:,} that the order holds"
         sliced = Sliced(None, Reason("facts", "roots have no room for all that the order holds"))

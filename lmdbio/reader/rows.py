@@ -25,7 +25,7 @@ from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.placement.sources import BlockSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
 
@@ -255,7 +255,7 @@ class Rows:
             rows = self._answered(answers, answer)
             if rows:
                 self._counter.count(**{f"{why}_records": sum(map(len, rows))})
-                tell(f"{self._path}: rows of roots that are {why} are read from the file")
+                log(f"{self._path}: rows of roots that are {why} are read from the file")
                 self._to_read.append(np.concatenate(rows))
 
     def _answered(self, answers: npt.NDArray[np.uint8], answer: int) -> list[I64]:

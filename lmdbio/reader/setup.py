@@ -50,7 +50,7 @@ from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.row_sources import RowSources, agree_row_sources, measure_extents
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["Setup", "set_up"]
 
@@ -331,7 +331,7 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
         return
     groups = -(-schedule.count // epochs.shuffle.chunk)
     if whole > epochs_without_repeat(schedule.count, groups):
-        tell(
+        log(
             f"{options.name}: S < N/G does not hold: S = {whole} epochs of N = {schedule.count} "
             f"records in G = {groups} groups; groups of more than S records hold it",
             WARNING,

@@ -13,7 +13,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -72,7 +72,7 @@ class WarmUp:
         path, (there, whole) = self._supply.path, self._supply.warmth
         if self._bar is None and not _is_terminal():
             self._is_shown = False
-            tell(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
+            log(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
             return
         if self._bar is None:
             self._bar = _bar()

@@ -11,5 +11,5 @@
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``placement``, ``planning``,
-``provenance``, ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
+``provenance``, ``observe``, ``inside``, ``remote`` and ``_core``.
 """

@@ -13,7 +13,7 @@ from lmdbio.machine import storage
 from lmdbio.placement.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.records import Records
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "keep"]
 
@@ -50,7 +50,7 @@ def _extents(index: RecordIndex) -> Iterator[_core.Extents]:
 
 def is_far(records: Records) -> bool:
     """Return whether a file lies on storage that other machines have."""
-    found = storage.look(records._source.pages, cached=False)
+    found = storage.inspect(records._source.pages, cached=False)
     return not (found.disk or found.in_memory)
 
 
@@ -90,7 +90,7 @@ def keep(
             file.close()
             if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+            log(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
     if shard is None:
         shard = CacheShard(homes, part, Room(room), limit, limits=limits)
     blocks = records._routes.blocks

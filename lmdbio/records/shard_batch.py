@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
 from lmdbio.observe.stats import Source
+from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.records.pending import PendingBatch, PendingValues, ReadBatch, ReadValues
 from lmdbio.records.routes import Located, Routes
 

@@ -18,7 +18,7 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
 from lmdbio.planning.parts import split_share
 from lmdbio.share.memory import SHM, Name, SharedMemory, free_unfreed, unfreed_windows
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def machine_name() -> str:
         return f"{boot}/{Path(SHM).stat().st_dev}"
     except OSError as error:
         name = os.uname().nodename
-        tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
+        log(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
         return name
 
 

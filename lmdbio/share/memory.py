@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmdbio import _core
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "SHM",
@@ -87,7 +87,7 @@ class SharedMemory:
             try:
                 if not _core.populate(address + done, step):
                     # ``check_shm`` has compared the free space before.
-                    tell(f"{SHM}: this kernel backs no window with memory before it is used")
+                    log(f"{SHM}: this kernel backs no window with memory before it is used")
                     return
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.ENOMEM):

@@ -21,7 +21,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job, describe, machine_name, ranks_text
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 __all__ = [
@@ -51,7 +51,7 @@ def shm_free() -> int | None:
     try:
         stat = os.statvfs(SHM)
     except OSError as error:
-        tell(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
+        log(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
         return None
     return stat.f_bavail * stat.f_frsize
 
@@ -221,7 +221,7 @@ def _map_window(
             return control, None
         mapping = _core.map_again(first, layout.slots * layout.slot_bytes)
         if mapping is None:
-            tell(f"{SHM}: batches are copies, for these pages cannot be mapped a second time")
+            log(f"{SHM}: batches are copies, for these pages cannot be mapped a second time")
         return control, mapping
 
     control, mapping = job.together_local(map_slots)

@@ -13,7 +13,7 @@ from lmdbio.planning.dealt import Holder, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.amounts import whole
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import Communicator, Ranks
 
@@ -215,7 +215,7 @@ class EpochCursor:
         if self._is_loaded:
             self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
             if self._counted_from:
-                tell(
+                log(
                     f"set_epoch({number}) after a state was loaded, and epoch {self.epoch} is "
                     f"next: epochs are counted on from there ({number} is {self.epoch})"
                 )

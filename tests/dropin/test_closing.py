@@ -25,8 +25,8 @@ import pytest
 
 import lmdbio
 from lmdbio.dropin import environment
-from lmdbio.dropin.run import Run
-from lmdbio.pylmdb import reader_slots
+from lmdbio.dropin.position import Run
+from lmdbio.system import reader_slots
 from tests.support import databases, interrupts
 from tests.support.interrupts import ctrl_c
 

@@ -126,14 +126,14 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, case: Case) -> Made:
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     """Returns the warnings of the log since it was asked last."""
     heard: list[str] = []
-    monkeypatch.setattr(log, "_told", set())
+    monkeypatch.setattr(log, "_logged", set())
     logger, handler = logging.getLogger("lmdbio"), logging.Handler(logging.WARNING)
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
 
     def since() -> list[str]:
         found = heard.copy()
         heard.clear()
-        log._told.clear()
+        log._logged.clear()
         return found
 
     monkeypatch.setattr(logger, "propagate", False)

@@ -1,4 +1,4 @@
-"""watch: counts what a program reads, in this process and in those forked from it, until they end.
+"""monitor: counts what a program reads, in this process and its forks, until they end.
 
     this process        an account of its own, and at its end all of them as one
     a forked process    an account, appended to a file in memory that all of them share
@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from multiprocessing import util
 
 from lmdbio.dropin import unwritten
-from lmdbio.observe import ledger
+from lmdbio.observe import active
 from lmdbio.observe.ledger import Facts, FileState, Ledger, Line
 from lmdbio.observe.tracing import launched_rank
 from lmdbio.system import procfs
 from lmdbio.system.process import at_end
 
-__all__ = ["FileReport", "Report", "Way", "advise", "watch"]
+__all__ = ["FileReport", "Report", "Way", "advise", "monitor"]
 
 #: Of an account in the shared file: its length comes first, in so many bytes.
 LENGTH_BYTES = 8
@@ -123,27 +123,26 @@ class Account:
     forked: int
 
 
-def watch(tell: Callable[[Report], None]) -> None:
-    """Count from now on, and give a report to ``tell`` when this process ends."""
-    _Watch(tell)
+def monitor(display: Callable[[Report], None]) -> None:
+    """Count from now on, and give a report to ``display`` when this process ends."""
+    _Monitor(display)
 
 
-class _Watch:
-    """The counting of one program; see ``watch``."""
+class _Monitor:
+    """The counting of one program; see ``monitor``."""
 
-    def __init__(self, tell: Callable[[Report], None]) -> None:
-        self._tell = tell
+    def __init__(self, display: Callable[[Report], None]) -> None:
+        self._display = display
         self._pid, self._begun = os.getpid(), time.monotonic()
         self._forked, self._is_done = 0, False
         self._storage_before = _storage_bytes() or 0
         self._accounts = os.memfd_create("lmdbio run")
         fcntl.fcntl(self._accounts, fcntl.F_SETFL, os.O_APPEND)
         self._status = os.fstat(self._accounts)
-        self._ledger = Ledger()
-        ledger.begin(self._ledger)
+        self._ledger = active.ledger = Ledger()
         unwritten.leave()
         os.register_at_fork(after_in_parent=self._count_fork, after_in_child=self._begin_child)
-        util.register_after_fork(self, lambda watch: at_end(watch.end))
+        util.register_after_fork(self, lambda monitor: at_end(monitor.end))
         atexit.register(self.end)
 
     def _count_fork(self) -> None:
@@ -154,12 +153,12 @@ class _Watch:
         self._is_done = False
 
     def end(self) -> None:
-        """Tell the report, or leave an account to the process that does. May be called twice."""
+        """Display the report, or leave an account to the process that does; once."""
         if self._is_done:
             return
         self._is_done = True
         if os.getpid() == self._pid:
-            self._tell(self._report())
+            self._display(self._report())
         else:
             self._leave(self._account())
         self._ledger.end()
@@ -255,12 +254,12 @@ def _storage_bytes() -> int | None:
 
 def advise(file: FileReport) -> list[str]:
     """Return what a change would gain with a file, a sentence or two each."""
-    told = [text for way in file.ways for text in _advise(file, way)]
+    advice = [text for way in file.ways for text in _advise(file, way)]
     if file.was_cached and any(way.line.stats.records for way in file.ways):
-        told.append(
+        advice.append(
             "The page cache had all of it: the storage had no part in how fast it was read."
         )
-    return told
+    return advice
 
 
 def _advise(file: FileReport, way: Way) -> Iterator[str]:

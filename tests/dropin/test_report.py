@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lmdbio.dropin.monitor import FileReport, Way, advise
 from lmdbio.observe.ledger import Facts, FileState, Line
 from lmdbio.observe.stats import Stats
-from lmdbio.program.watch import FileReport, Way, advise
 
 SINGLY = Stats(records=1000, requests=1000)
 IN_BLOCKS = Stats(records=1000, requests=20)

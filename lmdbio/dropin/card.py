@@ -1,4 +1,4 @@
-"""shown: an environment on a small card, as notebooks show it: its first records."""
+"""card: an environment on a small card, as notebooks display it: its first records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lmdbio.inside.page import Card
 from lmdbio.locate.glance import Glance, Seen
 from lmdbio.system.amounts import size_text
 
-__all__ = ["show"]
+__all__ = ["card_html"]
 
 
-def show(shown: object, file: DataFile) -> str:
+def card_html(env: object, file: DataFile) -> str:
     """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
-    return shown_on_card(shown, partial(_card, file))
+    return shown_on_card(env, partial(_card, file))
 
 
 def _card(file: DataFile, maker: CardMaker) -> str:

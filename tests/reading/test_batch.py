@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.reading.batch import Batch
 
 CONTENT = bytes(range(256)) * 4
 

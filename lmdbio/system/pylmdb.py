@@ -1,4 +1,8 @@
-"""Counterpart: a class that stands where py-lmdb has one, for programs that use both at once.
+"""pylmdb: py-lmdb itself, and classes that stand beside its own.
+
+``lmdb`` is py-lmdb also where ``sys.modules["lmdb"]`` says lmdbio: a program that says
+``import lmdb`` after that gets lmdbio, so that rooms that are loaded late would call themselves.
+This module is loaded first.
 
 ``lmdbio.open`` hands writing to py-lmdb, whose objects then meet code that was written for
 lmdbio's classes: ``isinstance`` takes either, and a class that is called with py-lmdb's objects
@@ -7,15 +11,17 @@ makes py-lmdb's. py-lmdb's classes cannot be derived from, and neither can these
 
 from __future__ import annotations
 
+import lmdb
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Counterpart"]
+__all__ = ["Counterpart", "lmdb"]
 
 
 class Counterpart(type):
-    """The class of such a class.
+    """The class of classes that stand where py-lmdb has one, for programs that use both at once.
 
     A third class whose ``_stands_for`` is py-lmdb's passes for both.
 

@@ -29,14 +29,14 @@ import errno
 import os
 import sys
 
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import RLock, partial, ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited", "number"]
+__all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited"]
 
 #: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
 _NO_LOCK_FILE = {
@@ -60,8 +60,6 @@ guard = RLock()
 _shared: dict[tuple[int, int], ref[Slots]] = {}
 #: Slots and transactions inherited through fork: neither ended nor collected.
 _inherited: list[Any] = []
-#: Returns the number of the snapshot that a slot (a transaction of py-lmdb's) holds.
-number: Any = lmdb.Transaction.id
 
 
 def _after_fork() -> None:
