@@ -11,7 +11,7 @@ from typing import Any
 
 from lmdbio import _core, provenance
 from lmdbio._core import Database, Engine, Meta
-from lmdbio.cli.ending import one_line
+from lmdbio.cli import one_line
 from lmdbio.errors import IncompatibleError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.inside.keytext import show_key
 from lmdbio.layouts.known import AUTO

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
+from lmdbio.cli import EXPECTED, one_line
 from lmdbio.cli.choices import (
     advice,
     advice_facts,
@@ -25,20 +26,10 @@ from lmdbio.cli.choices import (
     tuned_text,
     turn_choices,
 )
-from lmdbio.cli.each_file import Name, files_of, paths_argument
-from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
-from lmdbio.cli.output import (
-    PATH,
-    bar,
-    json_option,
-    plural,
-    print_facts,
-    print_json,
-    provenance_option,
-    size,
-    titled,
-)
+from lmdbio.cli.files import Name, files_of
+from lmdbio.cli.options import PATH, json_option, paths_argument, provenance_option
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
@@ -103,7 +94,7 @@ def info(
     files = files_of(paths)
     if len(files) > 1 and sidecar is not None and not Path(sidecar).is_dir():
         raise click.UsageError("--provenance must be a folder when there are several files")
-    found = _look_at_all(files, sidecar) if len(files) > 1 else _look(files[0], sidecar)
+    found = _all_files(files, sidecar) if len(files) > 1 else _one_file(files[0], sidecar)
     if folder is not None:
         data = [os.fspath(provenance.find_data(file)) for file in files]
         from lmdbio.cli.cache import cache_status
@@ -118,7 +109,7 @@ def info(
         sys.exit(1)
 
 
-def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
+def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return all facts of one file."""
     data = provenance.find_data(file)
 
@@ -134,7 +125,7 @@ def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
     return settled(str(data), look)
 
 
-def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
+def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of each file, and of all as one data set."""
     each: list[FileFacts | dict[str, str]] = []
     sound: list[str] = []
@@ -350,8 +341,8 @@ def _counted(title: str, values: list[str]) -> Lines:
     if len(counts) == 1:
         return [(title, counts[0][0])]
     more = [f"{len(counts) - NAMED_MAX:,} others"] * (len(counts) > NAMED_MAX)
-    told = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
-    return [(title, "; ".join(told + more))] if counts else []
+    texts = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
+    return [(title, "; ".join(texts + more))] if counts else []
 
 
 def _named(title: str, texts: list[str]) -> Lines:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
-from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
+from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.inside.page import Card
@@ -35,12 +35,12 @@ def _card(file: DataFile, maker: CardMaker) -> str:
 def _record(glance: Glance, seen: Seen, maker: CardMaker) -> Card:
     """Return the card of one record."""
     head, tail = glance.part(seen, HEAD_BYTES, TAIL_BYTES)
-    glimpse = Glimpse(head, seen.length, tail)
+    excerpt = Excerpt(head, seen.length, tail)
     key = show_key(seen.key)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {seen.database.entries:,} records")
-        return maker.card(key, kind, glimpse, bytes)
-    return maker.card(key, guess(glimpse), glimpse, partial(_read, glance, seen))
+        return maker.card(key, kind, excerpt, bytes)
+    return maker.card(key, guess(excerpt), excerpt, partial(_read, glance, seen))
 
 
 def _read(glance: Glance, seen: Seen) -> bytes:

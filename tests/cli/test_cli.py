@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 
 import lmdbio
 from lmdbio import _core, cli
-from lmdbio.cli import demo
+from lmdbio.cli import bench
 from lmdbio.cli.plan import covered
 from lmdbio.tuning import tune as tuning
 from tests.support import ROOT
@@ -605,7 +605,7 @@ def test_the_demonstration_names_what_is_not_installed(
     def absent(name: str) -> Any:
         return None if name == "PIL" else find_spec(name)
 
-    monkeypatch.setattr(demo, "find_spec", absent)
+    monkeypatch.setattr(bench, "find_spec", absent)
     done = CliRunner().invoke(cli.cli, ["demo", "--data", str(tmp_path / "data")])
     assert done.exit_code == 1
     assert isinstance(done.exception, cli.EXPECTED)

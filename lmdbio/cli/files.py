@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,45 +13,23 @@ from typing import Any, TypeVar
 
 import click
 
-from lmdbio.cli.ending import EXPECTED, one_line
-from lmdbio.cli.output import DATA, PATH, bar
+from lmdbio.cli import EXPECTED, one_line
+from lmdbio.cli.output import bar, plural, print_facts, print_json
 from lmdbio.provenance import data_files
 from lmdbio.provenance.freshness import Progress
-from lmdbio.provenance.paths import lies_beside
-from lmdbio.remote import is_url
 
-__all__ = [
-    "Failed",
-    "Name",
-    "each_file",
-    "files_of",
-    "largest",
-    "local_paths_argument",
-    "paths_argument",
-]
+__all__ = ["Failed", "Name", "files_of", "largest", "report_each"]
 
 #: A data set as a user names it: a URL stays text.
 Name = Path | str
 Report = TypeVar("Report")
 
+Lines = list[tuple[str, str]]
+
+#: Of more files than these, one paragraph is shown for all.
+FILES_SHOWN = 8
 #: Files at once: to bring a provenance file to the disk takes longer than to make a small one.
 THREADS = 4
-
-
-def _without_others(_: click.Context, __: click.Parameter, paths: tuple[Name, ...]) -> Any:
-    """Leave out what lies beside data, where a shell has replaced a pattern by several PATHs."""
-    data = tuple(path for path in paths if is_url(path) or not lies_beside(path))
-    return data if len(paths) > 1 and data else paths
-
-
-#: Environments, folders and patterns of several.
-paths_argument = click.argument(
-    "paths", type=DATA, nargs=-1, required=True, metavar="PATH...", callback=_without_others
-)
-#: The same, of this machine.
-local_paths_argument = click.argument(
-    "paths", type=PATH, nargs=-1, required=True, metavar="PATH...", callback=_without_others
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +61,53 @@ def largest(files: Sequence[Name]) -> Name:
     return files[0] if len(files) == 1 else max(files, key=_size)
 
 
-def each_file(
-    verb: str, files: Sequence[Name], step: Callable[[Name, Progress | None], Report]
-) -> Iterator[Report | Failed]:
-    """Do something to each file, and yield the reports in the order of the files.
+def report_each(
+    verb: str,
+    files: Sequence[Name],
+    step: Callable[[Name, Progress | None], Report],
+    *,
+    lines: Callable[[Report], Lines],
+    totals: Callable[[Sequence[Report]], Lines],
+    as_json: bool,
+    is_plain: bool = False,
+) -> None:
+    """Do something to each file, and print the reports; exit with status 1 if a file failed.
 
     An error ends the step of its file alone; of a single file it is raised.
 
     Args:
         verb: the command.
+        files: files, in the order of their reports.
         step: function of a file and a progress callback, called by several threads.
+        lines: function from a report to the lines that are shown for its file.
+        totals: function from all good reports to the lines that are shown where they are many.
+        as_json: whether JSON is printed instead.
+        is_plain: whether the JSON of a single file is no list.
     """
+    reports: list[Report | Failed] = []
+    good: list[Report] = []
+    for report in _each(verb, files, step):
+        reports.append(report)
+        if isinstance(report, Failed):
+            click.echo(f"lmdbio: {report.error}", err=True)
+            continue
+        good.append(report)
+        if not as_json and len(files) <= FILES_SHOWN:
+            print_facts(lines(report))
+    if as_json:
+        print_json(reports[0] if is_plain and len(files) == 1 else reports)
+    elif len(files) > FILES_SHOWN:
+        failed = len(reports) - len(good)
+        last = [("  failed", f"{failed:,}")] if failed else []
+        print_facts([(plural(len(reports), "file"), ""), *totals(good), *last])
+    if len(good) < len(reports):
+        sys.exit(1)
+
+
+def _each(
+    verb: str, files: Sequence[Name], step: Callable[[Name, Progress | None], Report]
+) -> Iterator[Report | Failed]:
+    """Yield the report of each file, in their order."""
     if len(files) == 1:
         with bar(f"{verb} {files[0]}") as progress:
             yield step(files[0], progress)

@@ -7,35 +7,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import click
-
-from lmdbio.cli.output import database_name, plural, size
-from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
+from lmdbio.cli.output import plural, size
+from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.locate.glance import Glance, Seen
 
 __all__ = [
-    "Looked",
+    "Record",
     "RecordNotFoundError",
     "database_facts",
-    "db_option",
     "find_record",
-    "json_option",
     "key_of",
     "key_text",
-    "look_at",
+    "read_record",
     "record_facts",
 ]
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-db_option = click.option(
-    "--db",
-    "name",
-    type=database_name,
-    metavar="NAME",
-    help="Look into this named database, spelled as ls does.",
-)
 #: Keys that are looked at for one that somebody may have meant.
 EXAMPLES = 16
 INTEGER_BYTES = 8
@@ -46,39 +34,31 @@ class RecordNotFoundError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Record:
     """A record, and the kind of its value.
 
     Attributes:
         seen: the record.
         key: key as text.
         kind: kind of the value.
-        glimpse: Glimpse of the value.
+        excerpt: Excerpt of the value.
     """
 
     seen: Seen
     key: str
     kind: Kind
-    glimpse: Glimpse
+    excerpt: Excerpt
 
 
-def look_at(
-    glance: Glance, seen: Seen, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES
-) -> Looked:
-    """Read the first bytes of a value, and guess its kind."""
-    glimpse = Glimpse(*_glimpse_of(glance, seen, head_bytes, tail_bytes))
+def read_record(glance: Glance, seen: Seen) -> Record:
+    """Read the first and the last bytes of a value, and guess its kind."""
+    head, tail = glance.part(seen, HEAD_BYTES, TAIL_BYTES)
+    excerpt = Excerpt(head, seen.length, tail)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {plural(seen.database.entries, 'record')}")
     else:
-        kind = guess(glimpse)
-    return Looked(seen, key_text(glance, seen), kind, glimpse)
-
-
-def _glimpse_of(
-    glance: Glance, seen: Seen, head_bytes: int, tail_bytes: int
-) -> tuple[bytes, int, bytes]:
-    head, tail = glance.part(seen, head_bytes, tail_bytes)
-    return head, seen.length, tail
+        kind = guess(excerpt)
+    return Record(seen, key_text(glance, seen), kind, excerpt)
 
 
 def key_text(glance: Glance, seen: Seen) -> str:
@@ -128,12 +108,12 @@ def _near(glance: Glance, key: bytes) -> str:
     return f": the keys beside it are {shown(near)}" if near else ""
 
 
-def record_facts(looked: Looked) -> dict[str, Any]:
+def record_facts(record: Record) -> dict[str, Any]:
     """Return what JSON tells of a record."""
-    kind = looked.kind
+    kind = record.kind
     facts: dict[str, Any] = {
-        "key": looked.key,
-        "bytes": looked.seen.length,
+        "key": record.key,
+        "bytes": record.seen.length,
         "type": kind.title,
         "detail": kind.detail,
     }

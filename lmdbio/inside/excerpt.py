@@ -1,10 +1,10 @@
-"""glimpse: the first and the last bytes of a value, which its kind is guessed from. Pure."""
+"""excerpt: the first and the last bytes of a value, which its kind is guessed from. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["HEAD_BYTES", "TAIL_BYTES", "Glimpse"]
+__all__ = ["HEAD_BYTES", "TAIL_BYTES", "Excerpt"]
 
 #: A JPEG file with an EXIF preview tells its size after up to 64 KiB.
 HEAD_BYTES = 96 << 10
@@ -13,7 +13,7 @@ TAIL_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class Excerpt:
     """A part of a value.
 
     Attributes:
@@ -27,8 +27,8 @@ class Glimpse:
     tail: bytes = b""
 
     @classmethod
-    def whole_of(cls, value: bytes) -> Glimpse:
-        """Return the glimpse of a value that is in memory."""
+    def whole_of(cls, value: bytes) -> Excerpt:
+        """Return the excerpt of a value that is in memory."""
         return cls(value, len(value))
 
     @property
