@@ -28,7 +28,7 @@ from lmdbio import _core, cli
 from lmdbio.cli import bench
 from lmdbio.cli.plan import covered
 from lmdbio.tuning import tune as tuning
-from tests.support import ROOT
+from tests.support import ROOT, forked
 
 COMMANDS = sorted(cli.COMMANDS)
 RECORDS = 700
@@ -61,11 +61,11 @@ def answer(*arguments: object) -> Any:
     return json.loads(done.stdout)
 
 
-def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from lmdbio.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, text=True, capture_output=True, check=False, timeout=60, **options
-    )
+def process(
+    *arguments: object, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return forked.run(cli.main, ["lmdbio", *map(str, arguments)], folder=ROOT, env=env)
 
 
 def test_every_command_explains_itself_with_examples() -> None:

@@ -25,6 +25,7 @@ from lmdbio.inside.preview import preview_lines
 from lmdbio.inside.wire import find_datum
 from tests.inside import samples
 from tests.inside.samples import BAD, GOOD, datum
+from tests.support import long_run
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_a_pickle_is_named_and_never_loaded() -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_any_bytes_have_a_kind_and_a_preview(value: bytes) -> None:
     for excerpt in (
         Excerpt.whole_of(value),
@@ -99,7 +100,7 @@ def test_any_bytes_have_a_kind_and_a_preview(value: bytes) -> None:
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6),
     cut=st.integers(0, 400),
 )
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_values_that_are_cut_or_changed_have_one_too(
     value: bytes, changes: list[tuple[int, int]], cut: int
 ) -> None:
@@ -126,7 +127,7 @@ def test_of_a_bomb_no_more_than_the_bound_is_made() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(packed._PACKINGS)))
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_what_no_one_has_packed_is_unpacked_as_nothing_or_a_little(tail: bytes, name: str) -> None:
     first = packed._PACKINGS[name][0][0]
     found = packed.unpack(name, first + tail, 500)

@@ -21,6 +21,7 @@ from lmdbio.inside.kinds import guess
 from lmdbio.inside.pictures import Thumbnail, pixels_of, thumbnail, write_png
 from tests.inside import samples
 from tests.inside.samples import GOOD, datum, image, npy
+from tests.support import long_run
 
 
 def picture_of(value: bytes, **more: Any) -> Thumbnail | None:
@@ -33,7 +34,7 @@ def decoded(content: bytes) -> Any:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.booleans(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=long_run.cases(60))
 def test_png_files_are_what_pillow_reads(
     height: int, width: int, in_color: bool, seed: int
 ) -> None:
@@ -139,7 +140,7 @@ def test_an_image_that_claims_too_many_pixels_is_not_decoded(
     cut=st.integers(1, 4000),
     pillow=st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=long_run.cases(150))
 def test_damage_makes_no_picture_or_another_one(
     value: bytes, changes: list[tuple[int, int]], cut: int, pillow: bool
 ) -> None:

@@ -26,6 +26,7 @@ from hypothesis import example, given, settings, strategies as st
 import lmdbio
 from lmdbio.cli import cli, file_facts
 from lmdbio.layouts.numbered import number_in
+from tests.support import long_run
 from tests.support.programs import write_names, write_ocp, write_textzoom
 
 VALUE = b"value"
@@ -58,7 +59,7 @@ def keys(path: Path, **words: Any) -> list[bytes]:
         return [records.key(i) for i in range(len(records))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=long_run.cases(150), deadline=None)
 @example(numbers=[0, 1], shape=b"image-%09d", beside={"num-samples": b"1"})
 @given(
     numbers=st.sets(st.integers(0, 14), min_size=1).map(sorted),

@@ -35,6 +35,7 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from tests.reader.support import write
+from tests.support import long_run
 
 EPOCHS, PAGE = 3, 4096
 OPTIONS = PlanOptions(0, 64 << 10)
@@ -111,7 +112,7 @@ def counted(outlook: Outlook, job: Job, lengths: list[int]) -> list[Counts]:
     return [*zip(map(tuple, records.tolist()), map(tuple, sizes.tolist()), sent, strict=True)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=long_run.cases(25), deadline=None)
 @given(
     st.integers(12, 60), st.integers(1, 4), st.integers(1, 2), st.integers(1, 30),
     st.integers(1, 200_000), st.sampled_from(["demand", "preload"]), st.integers(0, 99),

@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from tests.support import long_run
 
 
 def contiguous_teams(ranks: int, teams: int) -> tuple[tuple[int, ...], ...]:
@@ -60,7 +61,7 @@ def sequence(schedule: Schedule, first: int, last: int) -> list[int]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules())
 def test_the_union_of_shares_is_the_circular_sequence_in_every_aligned_window(
     schedule: Schedule,
@@ -80,7 +81,7 @@ def test_the_union_of_shares_is_the_circular_sequence_in_every_aligned_window(
             assert got == sequence(schedule, first, last)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules())
 def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -96,7 +97,7 @@ def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> 
             )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(schedules())
 def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -117,7 +118,7 @@ def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: S
         assert list(itertools.chain(*chunks)) == sequence(schedule, first, last)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules(), st.integers(0, 20))
 def test_what_was_used_ends_where_another_job_is_told_to_begin(
     schedule: Schedule, done: int
@@ -177,7 +178,7 @@ def test_runs_are_the_contiguous_pieces_of_a_teams_batch() -> None:
     assert sum(map(sum, map(sparse.runs, (0, 1)))) == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(schedules())
 def test_tables_have_all_rows_of_their_team_and_no_others(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -239,7 +240,7 @@ def test_values_that_describe_no_schedule_are_refused(
         Schedule(**(good | wrong))  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 8), st.data())
 def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_holds(
     count: int, batch_size: int, ranks: int, data: st.DataObject

@@ -32,6 +32,7 @@ from lmdbio.simulate import (
     changed,
     run,
 )
+from tests.support import long_run
 
 SMALL = replace(SCENARIOS[1], data=Data(2_000, 1.0, 0.3), training=Training(3, 40))
 
@@ -119,7 +120,7 @@ shapes = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=long_run.cases(60), deadline=None)
 @given(shapes, st.booleans())
 def test_every_use_is_read_once_and_nobody_beats_the_bound(
     scenario: Scenario, all_are_clients: bool
