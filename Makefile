@@ -42,7 +42,7 @@ TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_1
 
 # The pure rooms (plans, orders, formats, counters, provenance), and the C core. No MPI, no torch, no
 # network; nothing is timed; asan and tsan have targets of their own.
-FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe placement \
+FAST_TESTS := $(addprefix tests/,reading/test_batch.py _core doctor inside locate machine observe placement \
               planning provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
 # Those of benchmarks/ take minutes, and time what they run; and all others.
@@ -53,7 +53,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.[ch])
 
-.PHONY: help clients trainers resumes demo test test-more test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
+.PHONY: help clients trainers resumes demo test test-more test-long test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers training training-wheels clean
 .DELETE_ON_ERROR:
 
@@ -66,12 +66,15 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 
 # First those that bear company, then, one after the other, those that fill the machine's cores
 # themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; a quarter of an hour on two cores
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; ten to twelve minutes on two cores
 	$(BIN)/python -m pytest -m 'not alone and not more' $(PRODUCT) --numprocesses $(TEST_PROCESSES) --dist worksteal
 	$(BIN)/python -m pytest -m 'alone and not more' $(PRODUCT)
 
 test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try the wheel; some minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
+
+test-long: $(VENV)/.dev  ## run all cases of the tests that search at random, or moment by moment; some minutes
+	TEST_LONG=1 $(BIN)/python -m pytest -m 'long and not alone' $(PRODUCT) --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 test-benchmarks: $(VENV)/.dev  ## run the tests of the benchmarks, one after the other; some minutes
 	$(BIN)/python -m pytest $(BENCHMARKS)

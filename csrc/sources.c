@@ -60,7 +60,7 @@ static lio_shuffle chunk_order(const lio_rounds *r)
     return shuffle;
 }
 
-/* The first number of a share, as lmdbio/planning/parts.py deals them. */
+/* The first number of a share, as lmdbio/planning/order.py deals them. */
 static uint64_t share_begin(uint64_t length, uint64_t parts, uint64_t part)
 {
     return length / parts * part + length % parts * part / parts;

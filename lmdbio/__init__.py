@@ -4,7 +4,7 @@
 its share of each batch. Importing starts no MPI.
 
 All of py-lmdb's names are here: its exceptions are the same objects, its classes have their
-counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmdb's own. So
+counterparts (lmdbio/system/pylmdb.py), and what is opened for writing is py-lmdb's own. So
 ``import lmdbio as lmdb`` serves a program that was written for py-lmdb, and
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
@@ -17,8 +17,8 @@ from lmdbio.errors import (
     ShortReadError,
     StaleError,
 )
-from lmdbio.pylmdb.find import lmdb as _lmdb
 from lmdbio.system import process as _process  # it makes its page of memory before any fork
+from lmdbio.system.pylmdb import lmdb as _lmdb
 
 __all__ = [
     "Batch",
@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 #: Names that are loaded when they are first asked for, and where they lie: a program that imports
 #: more than it uses begins sooner.
 _LATER = {
-    "Batch": "batch",
+    "Batch": "reading.batch",
     "Cache": "placement.cache",
     "Cursor": "dropin.cursor",
     "Environment": "dropin.environment",

@@ -52,7 +52,6 @@ from lmdb import (
 )
 from typing_extensions import Buffer, Self
 
-from lmdbio.batch import Batch as Batch
 from lmdbio.errors import (
     NotReadonlyWarning as NotReadonlyWarning,
     PeerError as PeerError,
@@ -66,6 +65,7 @@ from lmdbio.placement.cache import Cache as Cache
 from lmdbio.planning.mode import Mode as Mode
 from lmdbio.planning.shuffle import Shuffle as Shuffle
 from lmdbio.reader.reader import Reader as Reader
+from lmdbio.reading.batch import Batch as Batch
 from lmdbio.records.mix import Mix as Mix
 from lmdbio.records.records import Records as Records
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 __all__ = ["AsyncCursor", "AsyncEnvironment", "AsyncTransaction", "wrap"]
 

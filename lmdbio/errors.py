@@ -44,7 +44,7 @@ __all__ = [
     "keep_raised",
     "lmdb_error",
     "moved_error",
-    "retold",
+    "reclassified",
 ]
 
 
@@ -116,8 +116,8 @@ _LMDB_ERRORS: dict[int, tuple[type[Error], int]] = {
 
 def _as_lmdb(error: Error, what: str, code: int, reason: str) -> Error:
     """An error with the attributes of those that py-lmdb raises."""
-    told: Any = error
-    told.what, told.code, told.reason = what, code, reason
+    attributes: Any = error
+    attributes.what, attributes.code, attributes.reason = what, code, reason
     return error
 
 
@@ -132,12 +132,12 @@ def keep_raised(error: BaseException) -> int:
     return number
 
 
-def _again(number: int, otherwise: str) -> BaseException:
+def _copy_raised(number: int, otherwise: str) -> BaseException:
     """Return a copy of an exception that was kept: several threads may raise it."""
     from copy import copy
 
-    kept = _raised.get(number)
-    return OSError(errno.EIO, otherwise) if kept is None else copy(kept)
+    raised = _raised.get(number)
+    return OSError(errno.EIO, otherwise) if raised is None else copy(raised)
 
 
 def from_status(
@@ -154,7 +154,7 @@ def from_status(
     """
     where = f"{path}: " if path else ""
     if code == RAISED:
-        return _again(got, f"{where}{reason}")
+        return _copy_raised(got, f"{where}{reason}")
     if code == IO:
         at = f" ({wanted} bytes at offset {offset})" if wanted else ""
         return OSError(sys_errno, f"{os.strerror(sys_errno)}: {reason}{at}", path or None)
@@ -179,10 +179,10 @@ def cut_error(path: str, size: int, needed: int | ShortReadError) -> ShortReadEr
         needed: bytes that its records need; or why not even its trees can be read.
     """
     if isinstance(needed, int):
-        told = f"its records need {needed:,}"
+        reason = f"its records need {needed:,}"
     else:
-        told = f"its trees need more: {str(needed).removeprefix(f'{path}: ')}"
-    reason = f"is cut: it has {size:,} bytes, {told}"
+        reason = f"its trees need more: {str(needed).removeprefix(f'{path}: ')}"
+    reason = f"is cut: it has {size:,} bytes, {reason}"
     error = ShortReadError(f"{path}: {reason}")
     _as_lmdb(error, str(error), MDB_CORRUPTED, reason)
     return error
@@ -230,7 +230,7 @@ def lmdb_error(what: str, code: int = 0) -> Error:
     return _as_lmdb(error, what, code, reason)
 
 
-def retold(error: Error, kind: type[Error], code: int) -> Error:
+def reclassified(error: Error, kind: type[Error], code: int) -> Error:
     """Return an error of another class and code, with the same words."""
     return _as_lmdb(kind(str(error)), str(error), code, getattr(error, "reason", str(error)))
 

@@ -24,6 +24,7 @@ from lmdbio.dropin import known
 from lmdbio.errors import IncompatibleError
 from lmdbio.reading import file_cache
 from lmdbio.records import routes
+from tests.support import long_run
 
 # A process that a shell starts in the background is deaf to Ctrl-C, and so are its children,
 # some of which the tests interrupt.
@@ -56,8 +57,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are not wanted are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked mpi, with a reason, where ranks cannot be started."""
+    """Mark the tests of the long run; skip those marked mpi where ranks cannot be started."""
+    for item in items:
+        module = getattr(item, "module", None)
+        if long_run in vars(module).values():
+            item.add_marker(pytest.mark.long)
     try:
         import mpi4py  # noqa: F401
     except ImportError:

@@ -53,7 +53,7 @@ def test_it_is_caught_as_a_missing_module_of_that_name() -> None:
 
 def test_the_command_line_has_its_usual_prefix() -> None:
     code = (
-        "import lmdbio.cli.demo as demo; demo.find_spec = lambda _: None\n"
+        "import lmdbio.cli.bench as bench; bench.find_spec = lambda _: None\n"
         "sys.argv = ['lmdbio', 'demo', '--data', '/nowhere']\n"
         "from lmdbio.cli import main; main()"
     )

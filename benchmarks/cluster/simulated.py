@@ -13,7 +13,7 @@ from lmdbio.planning.reads import GAP_BYTES_MAX, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.prediction.reader import predict_job
 from lmdbio.provenance import find_data
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.simulate import Located, run_reader
 
 __all__ = ["environment_of", "predict", "simulate"]

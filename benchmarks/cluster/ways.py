@@ -33,7 +33,7 @@ from benchmarks.cluster.task import Account, Look, Task
 from lmdbio.bench import plain
 from lmdbio.bench.layout import Layout, lay_out
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import split_share
 from lmdbio.reader.reader import Reader
 
 

@@ -11,7 +11,7 @@ from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import cell_of, held, owned
 from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._core.trace import ring
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.names import absolute
 from lmdbio.system.slim import partial
 
@@ -239,7 +239,7 @@ class Engine(Opened):
         refusal = lib.lio_engine_map_cached(self.pointer, bytes_max)
         if refusal:
             why = ffi.string(refusal).decode()
-            tell(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
+            log(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
 
     def expect_random(self) -> None:
         """Tells the kernel not to read ahead: what is read lies anywhere. A hint."""
@@ -249,7 +249,7 @@ class Engine(Opened):
         try:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
         except OSError as error:
-            tell(f"{self.path}: the kernel goes on to read ahead of batches: {error.strerror}")
+            log(f"{self.path}: the kernel goes on to read ahead of batches: {error.strerror}")
 
     def again(self, kind: str, depth: int) -> Engine:
         """Opens the same file once more, also when its name stands for another one by now.
@@ -270,7 +270,7 @@ class Engine(Opened):
             other = Engine(self.path, kind, depth, opened=self._place)
             if not os.path.samestat(os.fstat(fd), os.fstat(other.fd)):
                 raise errors.Error(f"{self.path}: was replaced while it was opened") from None
-            tell(f"{self.path}: is opened by its name once more, for there is no /proc")
+            log(f"{self.path}: is opened by its name once more, for there is no /proc")
             return other
 
     def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:

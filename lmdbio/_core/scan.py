@@ -66,14 +66,14 @@ class Scan:
                 self._status.check(code)
                 return int(count[0])
 
-    def go_past(self, engine: Engine | None) -> None:
+    def bypass(self, engine: Engine | None) -> None:
         """From the next block on ``engine`` reads what large blocks hold; None: as before."""
         pointer = ffi.NULL if engine is None else engine.pointer
         if engine is not None and pointer not in self._engines:
             self._engines.append(pointer)
         lib.lio_scan_go_past(self.pointer, pointer)
 
-    def past(self) -> tuple[int, float]:
+    def direct_reads(self) -> tuple[int, float]:
         """Bytes that such engines have read, and the seconds that they took, so far."""
         size, duration = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         lib.lio_scan_past(self.pointer, size, duration)

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmdbio.machine.storage import look_at_folder
+from lmdbio.machine.storage import inspect_folder
 from lmdbio.provenance import find_sidecar
 from lmdbio.system import procfs
 
@@ -106,7 +106,7 @@ def cpu_name() -> str:
 
 def machine(path: Path) -> Machine:
     """Describes this machine and the storage under ``path``."""
-    storage = look_at_folder(path if path.is_dir() else path.resolve().parent)
+    storage = inspect_folder(path if path.is_dir() else path.resolve().parent)
     readahead = procfs.number(f"/sys/class/bdi/{device_of(path)}/read_ahead_kb")
     return Machine(
         system=f"{platform.system()} {platform.release()}",

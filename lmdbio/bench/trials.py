@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.bench.layout import Layout, lay_out
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import split_share
 
 __all__ = [
     "ACCESSES",

@@ -31,7 +31,7 @@ from lmdbio import _core
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
 from lmdbio.cache.source import SourceState
 from lmdbio.system import fork
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["NUMBERS_MAX", "OPEN_FLAGS", "CacheFile", "lock"]
 
@@ -161,7 +161,7 @@ class CacheFile:
             try:
                 return cls(str(path), file, cls._found(file.fd, source), is_new=False)
             except ValueError as error:
-                tell(f"{path}: is filled anew: {error}")
+                log(f"{path}: is filled anew: {error}")
                 return cls(str(path), file, Header(source), is_new=True)
         except BaseException as error:
             file.close()
@@ -231,7 +231,7 @@ class CacheFile:
             except OSError as error:
                 if error.errno != errno.EOPNOTSUPP:  # the file system makes no holes
                     raise
-                tell(f"{self.path}: is filled anew: {error.strerror}")
+                log(f"{self.path}: is filled anew: {error.strerror}")
                 self._is_new = True
         if self._is_new:
             self._truncate(HEADER_BYTES)  # whose room it keeps

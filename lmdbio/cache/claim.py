@@ -15,8 +15,8 @@ from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
 from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase
-from lmdbio.remote import shown
-from lmdbio.system.log import WARNING, tell
+from lmdbio.remote import label
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["claim", "room_on_disk", "state_of"]
 
@@ -37,7 +37,7 @@ def state_of(opened: OpenDatabase) -> SourceState:
     """
     state = SourceState.of(opened.locations, opened.identity, opened.metas())
     if not opened.is_newest():
-        raise Error(f"{shown(opened.locations[0])}: was written to while it was opened")
+        raise Error(f"{label(opened.locations[0])}: was written to while it was opened")
     return state
 
 
@@ -71,7 +71,7 @@ def claim(
         file.close()
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        log(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
         return None
     except BaseException:
         file.close()
@@ -92,5 +92,5 @@ def room_on_disk(file: CacheFile, asked: int | None, sharers: int) -> int:
     # Pages that an earlier job has left stay, however little is free besides.
     room = max(free // DISK_PART, there) if asked is None else min(asked, free)
     if asked is not None and room < asked:
-        tell(f"{file.path}: the disk has room for {room >> 20} of {asked >> 20} MiB")
+        log(f"{file.path}: the disk has room for {room >> 20} of {asked >> 20} MiB")
     return room

@@ -32,7 +32,7 @@ from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading
 from lmdbio.system import fork
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["DiskTier", "on_disk"]
 
@@ -143,7 +143,7 @@ class DiskTier:
         with self._lock:
             was_over, self.is_over, self.is_full = self.is_over, True, True
         if not was_over:
-            tell(f"{self.path}: is read no more: {error}", WARNING)
+            log(f"{self.path}: is read no more: {error}", WARNING)
 
     def note_stuck(self) -> None:
         """Note that the disk does not answer."""
@@ -153,7 +153,7 @@ class DiskTier:
                 self._doublings = min(2 * self._doublings, DOUBLINGS_MAX)
             self._stuck_s = now_s
         if not was_away:
-            tell(f"{self.path}: does not answer; the data file serves meanwhile", WARNING)
+            log(f"{self.path}: does not answer; the data file serves meanwhile", WARNING)
 
     def _fill_up(self, error: BaseException | None) -> None:
         """Note that the disk takes no more."""
@@ -161,14 +161,14 @@ class DiskTier:
             was_full, self.is_full = self.is_full, True
         if not was_full:
             text = getattr(error, "strerror", None) or error or "it was given up"
-            tell(f"{self.path}: keeps {self.kept_bytes >> 20} MiB and no more: {text}", WARNING)
+            log(f"{self.path}: keeps {self.kept_bytes >> 20} MiB and no more: {text}", WARNING)
 
     def _note_damage(self, pages: int) -> None:
         with self._lock:
             before = self.damaged_pages
             self.damaged_pages += pages
         if not before:
-            tell(f"{self.path}: damaged pages are read from the data file again", WARNING)
+            log(f"{self.path}: damaged pages are read from the data file again", WARNING)
         if before + pages > self.limits.damaged_max:
             self.note_failure(f"it has damaged {before + pages} pages")
 

@@ -19,7 +19,7 @@ from lmdbio.cache.table import LOST
 from lmdbio.cache.tier import TierReads
 from lmdbio.errors import Error
 from lmdbio.reading.guarded import GuardedReads
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["WaitingLoads"]
 
@@ -150,4 +150,4 @@ class WaitingLoads:
         if has_come:
             raise error
         path = loads.source.index.path
-        tell(f"{path}: records near each other are read one by one: {error}", WARNING)
+        log(f"{path}: records near each other are read one by one: {error}", WARNING)

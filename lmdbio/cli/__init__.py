@@ -1,55 +1,63 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``copy``, ``bench``,
-``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
-``placement``, ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``,
-``pylmdb``, ``remote`` and ``_core``; only ``__main__`` uses it.
+Uses ``prediction``, ``doctor``, ``tuning``, ``bench``, ``dropin``, ``convert``,
+``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``placement``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``remote`` and
+``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
-error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
+error. Exit status: 0; 1 for an error, reported in one line; 2 for a wrong use; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
 import warnings
 from importlib import import_module
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
 import lmdbio
-from lmdbio.cli.ending import EXPECTED, ClosedOutput, one_line
+from lmdbio.errors import MissingExtraError
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.signals import leaving_at_once
 
-__all__ = ["COMMANDS", "EXPECTED", "cli", "main", "one_line"]
+__all__ = ["COMMANDS", "EXPECTED", "SHOW_WARNING", "ClosedOutput", "cli", "main", "one_line"]
 
+#: Python's own way of showing a warning, as it is before a command shows them another way.
+SHOW_WARNING = warnings.showwarning
 
-#: By name: the module that has it, and its name there. A command is loaded when it is typed: most
-#: load NumPy, and some of them half of lmdbio.
+#: Errors that a command reports in one line; any other is a fault of lmdbio.
+EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
+
+#: The module of each command. A command is loaded when it is typed: most load NumPy, and some of
+#: them half of lmdbio.
 COMMANDS = {
-    "convert": ("convert", "convert"),
-    "compact": ("compact", "compact"),
-    "info": ("info", "info"),
-    "doctor": ("doctor", "doctor"),
-    "ls": ("ls", "ls"),
-    "head": ("ls", "head"),
-    "get": ("values", "get"),
-    "cat": ("values", "cat"),
-    "export": ("export", "export"),
-    "gallery": ("gallery", "gallery"),
-    "verify": ("verify", "verify"),
-    "pull": ("pull", "pull"),
-    "plan": ("plan", "plan"),
-    "tune": ("tune", "tune"),
-    "bench": ("bench", "bench"),
-    "run": ("run", "run"),
-    "trace": ("trace", "sum_up"),
-    "cache": ("cache", "cache"),
-    "simulate": ("simulate", "simulate"),
-    "demo": ("demo", "demo"),
+    "convert": "convert",
+    "compact": "copy",
+    "info": "info",
+    "doctor": "doctor",
+    "ls": "ls",
+    "head": "ls",
+    "get": "values",
+    "cat": "values",
+    "export": "export",
+    "gallery": "gallery",
+    "verify": "convert",
+    "pull": "copy",
+    "plan": "plan",
+    "tune": "tune",
+    "bench": "bench",
+    "run": "run",
+    "trace": "trace",
+    "cache": "cache",
+    "simulate": "simulate",
+    "demo": "bench",
 }
 
 
@@ -64,16 +72,38 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a command; None: there is no such name."""
         del ctx
-        found = COMMANDS.get(cmd_name)
-        if found is None:
+        if cmd_name not in COMMANDS:
             return None
         with leaving_at_once():
-            module = import_module(f"{__name__}.{found[0]}")
-        loaded: click.Command = getattr(module, found[1])
+            module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+        loaded: click.Command = getattr(module, cmd_name)
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write no table of them: the group's own help lists all, each with an example."""
+
+
+class ClosedOutput(io.TextIOBase):
+    """Standard output that was closed before the command began: what is written fails."""
+
+    encoding = "utf-8"
+
+    def write(self, _text: str) -> int:
+        """Raise OSError, which the command reports."""
+        raise OSError(errno.EBADF, "is closed", "standard output")
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """Raise as ``write``: nobody takes bytes either."""
+        raise OSError(errno.EBADF, "is closed", "standard output")
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error in words, with the file that it is about."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(text.split()) or type(error).__name__
 
 
 def main() -> None:
@@ -106,7 +136,7 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    """Tell a warning in one line: the source beside it is lmdbio's own."""
+    """Report a warning in one line: the source beside it is lmdbio's own."""
     click.echo(f"lmdbio: {' '.join(str(message).split())}", err=True)
 
 

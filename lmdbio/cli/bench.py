@@ -1,48 +1,49 @@
-"""``lmdbio bench``."""
+"""``lmdbio bench`` and ``lmdbio demo``: races of readers."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lmdbio.cli.output import (
+from lmdbio.cli.options import (
     PATH,
     REPEATS_MAX,
     Seconds,
-    database_name,
+    checked,
+    db_option,
     json_option,
-    print_json,
-    wide_console,
 )
+from lmdbio.cli.output import print_json, wide_console
 from lmdbio.cli.plan import RECORDS
+from lmdbio.errors import MissingExtraError
 from lmdbio.placement.forecast import BATCH_MAX
 from lmdbio.system.amounts import parse_bytes
+from lmdbio.system.signals import ended_by_signals
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-def to_size(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """A size such as ``128M`` in bytes."""
-    if text is None:
-        return None
-    try:
-        return parse_bytes(text, "a size")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from None
+@checked
+def byte_size(text: str) -> int:
+    """Return a size such as ``128M`` in bytes."""
+    return parse_bytes(text, "a size")
 
 
-def to_transfers(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> tuple[int, ...] | None:
-    """Sizes of a request, with commas between."""
-    if text is None:
-        return None
-    sizes = {to_size(ctx, param, word) or 0 for word in text.split(",")}
-    for size in sorted(sizes):
+@checked
+def transfer_sizes(text: str) -> tuple[int, ...]:
+    """Return sizes of a request, with commas between."""
+    sizes = sorted({parse_bytes(word, "a size") for word in text.split(",")})
+    for size in sizes:
         if size % 4096 or not 4096 <= size <= 64 << 20:
-            raise click.BadParameter(f"{size} is no multiple of 4K up to 64M", param=param)
-    return tuple(sorted(sizes))
+            raise ValueError(f"{size} is no multiple of 4K up to 64M")
+    return tuple(sizes)
 
 
 #: As ``lmdbio bench --help`` shows it.
@@ -102,7 +103,7 @@ Examples:
     "(surfaces with every engine), raw (plain, fio, ior), all. Names: see above.",
 )  # fmt: skip
 @click.option(
-    "--transfer", "transfers", callback=to_transfers, metavar="SIZES",
+    "--transfer", "transfers", type=transfer_sizes, metavar="SIZES",
     help="How large the requests of plain, fio and ior are: 4K to 64M, with commas. [default: "
     "64K,1M,16M; random: a record's pages, 64K,1M]",
 )  # fmt: skip
@@ -124,7 +125,7 @@ Examples:
     help="Put the file (and no other) out of the page cache before each run, or into it first.",
 )  # fmt: skip
 @click.option(
-    "--bytes-max", callback=to_size, metavar="SIZE",
+    "--bytes-max", type=byte_size, metavar="SIZE",
     help="How many bytes of the file each run reads. [default: 128M; random: 32M]",
 )  # fmt: skip
 @click.option(
@@ -139,13 +140,7 @@ Examples:
     "--checksum", is_flag=True,
     help="Look at every byte of every value, by a checksum, as a decoder would.",
 )  # fmt: skip
-@click.option(
-    "--db",
-    "name",
-    type=database_name,
-    metavar="NAME",
-    help="Read this named database. [default: the main one]",
-)
+@db_option
 @click.option(
     "--json-file", type=PATH, metavar="FILE",
     help="Write every sample here. [default: beside the page, bench.json]",
@@ -156,22 +151,15 @@ Examples:
     show_default=True, help="Write one page with drawings, which needs no network, here.",
 )  # fmt: skip
 def bench(
-    path: Path,
     access: str,
     contestants: str,
-    transfers: tuple[int, ...] | None,
     processes: int | None,
-    batch: int,
-    repeats: int,
-    cold: bool,
-    bytes_max: int | None,
-    seconds_max: float,
-    limit_seconds: float,
     checksum: bool,
     name: bytes | None,
     json_file: Path | None,
     as_json: bool,
     html_file: Path,
+    **others: Any,
 ) -> None:
     """Race the readers of one file, and write a table, a page and every sample."""
     from lmdbio.bench import findings, micro, tables, trials
@@ -181,21 +169,14 @@ def bench(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     options = micro.Options(
-        path=path,
         access=access,
         contestants=tuple(names),
-        transfers=transfers,
         processes=processes or (4 if access == "strided" else 1),
-        batch=batch,
-        repeats=repeats,
-        cold=cold,
-        seconds_max=seconds_max,
-        bytes_max=bytes_max,
         json_file=json_file or html_file.with_suffix(".json"),
         html_file=html_file,
-        limit_seconds=limit_seconds,
         consume=checksum,
         db="" if name is None else os.fsdecode(name),
+        **others,
     )
     found = micro.run(options, wide_console(stderr=True))
     if as_json:
@@ -203,10 +184,75 @@ def bench(
     else:
         console = wide_console()
         tables.show_bench(found, console)
-        line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
-        console.print(line, style="dim", highlight=False, markup=False)
+        print_files(console, html_file, options.json_file, found.seconds)
     if found.interrupted:
         click.echo("lmdbio: interrupted", err=True)
         sys.exit(128 + found.interrupted)
     if not found.sound:
+        sys.exit(1)
+
+
+def print_files(console: Console, one: Path, other: Path | None, seconds: float) -> None:
+    """Print which files were written, and how long all took."""
+    line = f"{one} and {other}, {seconds:.0f} s"
+    console.print(line, style="dim", highlight=False, markup=False)
+
+
+# --- demo ---------------------------------------------------------------------------------
+
+#: Of each data set: 1 PB.
+MEGABYTES_MAX = 1_000_000_000
+
+
+@click.command()
+@click.option(
+    "--data", type=PATH, default=Path("demo-data"), show_default=True,
+    help="Write the data sets (1.2 GB) into this folder; they are kept, and reused.",
+)  # fmt: skip
+@click.option(
+    "--out", type=PATH, default=Path("demo-results"), show_default=True,
+    help="Write demo.json and demo.html into this folder.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1, REPEATS_MAX), default=5, show_default=True,
+    help="How often each contestant is timed.",
+)  # fmt: skip
+@click.option(
+    "--megabytes", type=click.IntRange(1, MEGABYTES_MAX), default=504, show_default=True,
+    help="How many bytes of values each data set has (10^6 bytes).",
+)  # fmt: skip
+@json_option
+def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> None:
+    """Write two data sets, race lmdbio against py-lmdb, show one table.
+
+    The data sets are written by py-lmdb as Caffe's converter does. First every value that any
+    contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
+    page cache (figures are marked where it can't be dropped). Exit status 1 if any value
+    differed. Needs Pillow, which the extra brings: pip install 'lmdbio[demo]'.
+
+    \b
+    Examples:
+        lmdbio demo
+        lmdbio demo --data /lustre/me/demo --out .       on the storage you care about
+        lmdbio demo --megabytes 200 --repeats 2          a quick look
+    """
+    if find_spec("PIL") is None:
+        raise MissingExtraError("lmdbio demo", "Pillow", "PIL", "demo")
+    from lmdbio.bench import datasets, demo as demonstration
+
+    recipes = tuple(
+        replace(recipe, value_bytes_min=megabytes * 10**6)
+        for recipe in (datasets.CIFAR, datasets.JPEG)
+    )
+    with ended_by_signals():
+        made = demonstration.run(
+            data, out, wide_console(stderr=True), repeats=repeats, recipes=recipes
+        )
+    console = wide_console(stderr=as_json)
+    demonstration.show(made, console)
+    if as_json:
+        print_json(demonstration.as_json(made))
+    else:
+        print_files(console, out / "demo.json", out / "demo.html", made.seconds)
+    if not made.equal:
         sys.exit(1)

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from lmdbio.cache import Entry, clear, find, named, verify
-from lmdbio.cli.output import PATH, bar, plural, print_facts, print_json, size
+from lmdbio.cli.options import PATH, json_option
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
 folder_argument = click.argument("folder", type=PATH, envvar="LMDBIO_CACHE_DIR", metavar="FOLDER")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 @click.group()
@@ -40,12 +40,8 @@ def _state(entry: Entry) -> str:
 
 
 def _part(entry: Entry) -> str:
-    share = 100 * entry.kept_bytes / entry.source_bytes if entry.source_bytes else 0
-    return f"{size(entry.kept_bytes)}, {share:.0f} % of {entry.source}"
-
-
-def _used(entry: Entry) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_s))
+    share = entry.kept_bytes / max(1, entry.source_bytes)
+    return f"{size(entry.kept_bytes)}, {100 * share:.0f} % of"
 
 
 @cache.command("list")
@@ -71,8 +67,9 @@ def list_(folder: Path, as_json: bool) -> None:
     for entry in found:
         facts = [(entry.path.name, ""), ("  state", _state(entry))]
         if entry.source:
-            facts.append(("  keeps", _part(entry)))
-        facts.append(("  on disk", f"{size(entry.disk_bytes)}, written {_used(entry)}"))
+            facts.append(("  keeps", f"{_part(entry)} {entry.source}"))
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_s))
+        facts.append(("  on disk", f"{size(entry.disk_bytes)}, written {used}"))
         print_facts(facts)
     if found:
         disk = sum(entry.disk_bytes for entry in found)
@@ -92,23 +89,23 @@ def verify_(folder: Path, as_json: bool) -> None:
     Examples:
         lmdbio cache verify /local/scratch
     """
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for entry in find(folder):
         if entry.state == "damaged":
-            told.append({"path": entry.path, "pages": 0, "damaged": 0, "why": entry.why})
+            reports.append({"path": entry.path, "pages": 0, "damaged": 0, "why": entry.why})
             continue
         with bar(f"verify {entry.path.name}") as progress:
             pages, damaged = verify(entry.path, lambda done, total: progress(done, total, "pages"))
-        told.append({"path": entry.path, "pages": pages, "damaged": damaged, "why": ""})
+        reports.append({"path": entry.path, "pages": pages, "damaged": damaged, "why": ""})
     if as_json:
-        print_json(told)
+        print_json(reports)
     else:
-        for one in told:
+        for one in reports:
             result = f"{plural(one['pages'], 'page')}, {one['damaged']:,} damaged"
             click.echo(f"{one['path']}: {one['why'] or result}")
-        if not told:
+        if not reports:
             click.echo(f"{folder}: no cache files")
-    if any(one["damaged"] or one["why"] for one in told):
+    if any(one["damaged"] or one["why"] for one in reports):
         raise click.exceptions.Exit(1)
 
 
@@ -126,7 +123,7 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
         lmdbio cache clear /local/scratch
         lmdbio cache clear /local/scratch --all
     """
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for entry in find(folder):
         is_wanted = every or entry.state != "current"
         kept = "" if is_wanted else "in use" if entry.is_open else str(entry.state)
@@ -135,12 +132,12 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
                 kept = "in use"
         except OSError as error:
             kept = error.strerror or str(error)
-        told.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
-    gone = [one for one in told if not one["kept"]]
+        reports.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
+    gone = [one for one in reports if not one["kept"]]
     if as_json:
-        print_json(told)
+        print_json(reports)
         return
-    for one in told:
+    for one in reports:
         what = f"kept, {one['kept']}" if one["kept"] else f"removed, {size(one['disk_bytes'])}"
         click.echo(f"{one['path']}: {what}")
     freed = size(sum(one["disk_bytes"] for one in gone))
@@ -163,7 +160,5 @@ def cache_facts(folder: Path, found: list[Entry]) -> list[tuple[str, str]]:
         return [("  cache", f"no file in {folder} keeps a part of it")]
     lines = [("  cache", f"{plural(len(found), 'file')} in {folder}")]
     for entry in found:
-        share = 100 * entry.kept_bytes / max(1, entry.source_bytes)
-        text = f"{entry.path.name}: {size(entry.kept_bytes)}, {share:.0f} % of it, {_state(entry)}"
-        lines.append(("", text))
+        lines.append(("", f"{entry.path.name}: {_part(entry)} it, {_state(entry)}"))
     return lines

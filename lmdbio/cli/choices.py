@@ -75,10 +75,8 @@ class TurnChoice:
 
 
 def tuned_jobs(tuned: Stored | None) -> tuple[Staggering, ...]:
-    """Return the jobs of a calibration as plain values."""
-    if tuned is None or tuned.calibration is None:
-        return ()
-    return tuned.calibration.staggerings
+    """Return the jobs of a calibration."""
+    return () if tuned is None or tuned.calibration is None else tuned.calibration.staggerings
 
 
 def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
@@ -107,13 +105,13 @@ def storage_facts(under: Storage) -> list[tuple[str, str]]:
     if under.remote:
         return [("  storage", f"{under.file_system}, elsewhere: {under.source}")]
     kind = under.file_system or "unknown"
-    told = [f"{kind} on {under.source}" if under.source else kind]
-    told.append("a disk of this machine" if under.disk else "no disk of this machine")
+    parts = [f"{kind} on {under.source}" if under.source else kind]
+    parts.append("a disk of this machine" if under.disk else "no disk of this machine")
     if under.rotational is not None:
-        told.append("rotational" if under.rotational else "not rotational")
+        parts.append("rotational" if under.rotational else "not rotational")
     if under.block_bytes:
-        told.append(f"blocks of {size(under.block_bytes)}")
-    facts = [("  storage", ", ".join(told))]
+        parts.append(f"blocks of {size(under.block_bytes)}")
+    facts = [("  storage", ", ".join(parts))]
     if under.stripes is not None:
         count, each = under.stripes.count, under.stripes.bytes
         facts.append(("  stripes", f"{size(each)} on each of {plural(count, 'server')}"))
@@ -189,10 +187,10 @@ def advice(facts: FileFacts, under: Storage, choice: Choice) -> dict[str, Any]:
 def advice_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the same for people."""
     mode, cache = found["auto_mode"], found["auto_cache"]
-    kept = "nothing" if not cache.nodes else "on several nodes"
+    where = "nothing" if not cache.nodes else "on several nodes"
     facts = [
         ('  mode="auto"', f"{mode['mode']}: {mode['reason'].text}"),
-        ('  cache="auto"', f"{kept}: {cache.reason.text}"),
+        ('  cache="auto"', f"{where}: {cache.reason.text}"),
     ]
     if found["hint"]:
         facts.append(('  shuffle="global"', found["hint"]))

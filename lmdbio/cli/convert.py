@@ -1,37 +1,31 @@
-"""``lmdbio convert``."""
+"""``lmdbio convert`` and ``lmdbio verify``: provenance files, made and proved."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, get_args
 
 import click
 
-from lmdbio.cli.each_file import Failed, Name, each_file, files_of, paths_argument
-from lmdbio.cli.output import (
+from lmdbio.cli.files import Lines, Name, files_of, report_each
+from lmdbio.cli.options import (
     OUTPUT,
     database_name,
     json_option,
-    plural,
-    print_facts,
-    print_json,
-    reading,
-    size,
-    titled,
+    paths_argument,
+    provenance_option,
 )
-from lmdbio.convert import convert as conversion
+from lmdbio.cli.output import reading, size, titled
+from lmdbio.convert import convert as conversion, verify as verification
 from lmdbio.convert.convert import ConvertReport
+from lmdbio.convert.verify import VerifyReport
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import find_data, orders_told, sidecar_file
 from lmdbio.provenance.freshness import Progress, is_described
 from lmdbio.provenance.paths import SUFFIX
-
-#: Of more files than these, one paragraph is shown for all.
-FILES_SHOWN = 8
 
 
 @click.command()
@@ -107,14 +101,17 @@ def convert(
         LMDBIO_PROVENANCE_DIR=~/provenance lmdbio convert /readonly/train_lmdb
     """
     files = files_of(paths)
-    several, is_told = len(files) > 1, bool(keep or names or order is not None or form != "auto")
+    several, is_special = (
+        len(files) > 1,
+        bool(keep or names or order is not None or form != "auto"),
+    )
     if output is not None and several:
         output = as_folder(output)
     if order is not None and several:
         raise click.UsageError("--order is that of one database, and there are several PATHs")
-    if update and is_told:
+    if update and is_special:
         raise click.UsageError("--update looks for files that hold, however they were made")
-    leaves_good = several and not is_told if update is None else update
+    leaves_good = several and not is_special if update is None else update
     keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
 
     def one(file: Name, progress: Progress | None) -> ConvertReport | UpToDate:
@@ -128,40 +125,18 @@ def convert(
             progress=progress,
         )
 
-    tell(each_file("convert", files, one), len(files), as_json)
+    report_each("convert", files, one, lines=convert_lines, totals=convert_totals, as_json=as_json)
 
 
-def tell(found: Iterator[ConvertReport | UpToDate | Failed], count: int, as_json: bool) -> None:
-    """Show reports, of which there will be so many; exit with status 1 if a file failed."""
-    reports = []
-    for report in found:
-        reports.append(report)
-        if isinstance(report, Failed):
-            click.echo(f"lmdbio: {report.error}", err=True)
-        elif not as_json and count <= FILES_SHOWN:
-            print_facts(facts(report))
-    if as_json:
-        print_json(reports)
-    elif count > FILES_SHOWN:
-        print_facts(sum_up(reports))
-    if any(isinstance(report, Failed) for report in reports):
-        sys.exit(1)
-
-
-def sum_up(reports: Sequence[ConvertReport | UpToDate | Failed]) -> list[tuple[str, str]]:
+def convert_totals(reports: Sequence[ConvertReport | UpToDate]) -> Lines:
     """Return the lines that are shown for many files."""
     made = [report for report in reports if isinstance(report, ConvertReport)]
-    left = sum(isinstance(report, UpToDate) for report in reports)
-    failed = len(reports) - len(made) - left
-    records, record_bytes = (
-        sum(getattr(one, n) for one in made) for n in ("records", "record_bytes")
-    )
-    found = [
-        (plural(len(reports), "file"), ""),
+    records = sum(report.records for report in made)
+    record_bytes = sum(report.record_bytes for report in made)
+    return [
         ("  converted", f"{len(made):,}: {records:,} records ({size(record_bytes)})"),
-        ("  up to date", f"{left:,}"),
+        ("  up to date", f"{len(reports) - len(made):,}"),
     ]
-    return [*found, ("  failed", f"{failed:,}")] if failed else found
 
 
 def as_folder(output: str) -> str:
@@ -175,7 +150,7 @@ def as_folder(output: str) -> str:
     return os.path.join(output, "")  # noqa: PTH118  (a Path has no slash at its end)
 
 
-def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
+def convert_lines(report: ConvertReport | UpToDate) -> Lines:
     """Return the lines that are shown for a file."""
     if isinstance(report, UpToDate):
         return [(str(report.sidecar), "is up to date")]
@@ -221,7 +196,82 @@ def contents(report: ConvertReport) -> str:
     """Say what the provenance file holds."""
     if report.replayed == len(report.databases):
         return "from which the database is replayed"
-    told = f"{report.runs:,} runs"
+    text = f"{report.runs:,} runs"
     if report.blocks_leaves and not (report.blocks_runs or report.blocks_explicit):
-        told = "the leaf pages"
-    return f"{told}; {report.replayed} databases are replayed" if report.replayed else told
+        text = "the leaf pages"
+    return f"{text}; {report.replayed} databases are replayed" if report.replayed else text
+
+
+# --- verify -------------------------------------------------------------------------------
+
+
+@click.command()
+@paths_argument
+@provenance_option
+@json_option
+def verify(paths: tuple[Path | str, ...], sidecar: Path | str | None, as_json: bool) -> None:
+    """Prove the whole tree of PATH, and its provenance file, sound.
+
+    Every page of every tree is read and checked, counts are compared, no page may have two
+    owners, and every record of the provenance file is compared with where the tree says it
+    lies, as are the keys that it computes. Exit status 1, with file, offset and reason, when
+    something is wrong. Of several files (PATHs, a folder or a quoted pattern of them) each is
+    verified, and all that are not sound are named.
+
+    \b
+    Examples:
+        lmdbio verify train_lmdb
+        lmdbio verify download.mdb --json
+        lmdbio verify shards/
+        lmdbio verify train_lmdb --provenance ~/provenance
+    """
+    files = files_of(paths)
+    if sidecar is not None and len(files) > 1 and not Path(sidecar).is_dir():
+        raise click.UsageError("--provenance must be a folder when there are several files")
+
+    def one(file: Name, progress: Progress | None) -> VerifyReport:
+        return verification.verify(file, sidecar, progress=progress)
+
+    report_each(
+        "verify",
+        files,
+        one,
+        lines=verify_lines,
+        totals=verify_totals,
+        as_json=as_json,
+        is_plain=True,
+    )
+
+
+def verify_totals(sound: Sequence[VerifyReport]) -> Lines:
+    """Return the lines that are shown for many files."""
+    read, requests = sum(one.bytes_read for one in sound), sum(one.requests for one in sound)
+    converted = sum(report.sidecar is not None for report in sound)
+    return [
+        ("  sound", f"{len(sound):,}"),
+        ("  records", f"{sum(report.records for report in sound):,}"),
+        ("  provenance files", f"{converted:,}, compared"),
+        ("  read", reading(read, requests)),
+    ]
+
+
+def verify_lines(report: VerifyReport) -> Lines:
+    """Return the lines that are shown for a file."""
+    compared = (
+        f"{report.sidecar}: {report.sidecar_records:,} records and {report.sidecar_keys:,} "
+        "computed keys compared"
+        if report.sidecar is not None
+        else "none (lmdbio convert makes one)"
+    )
+    found = [
+        (f"{report.data}: sound", ""),
+        ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
+        ("  pages", f"{report.tree_pages:,} of trees, {report.overflow_pages:,} of values"),
+        ("  provenance file", compared),
+        ("  read", reading(report.bytes_read, report.requests)),
+        ("  time", f"{report.seconds:.2f} s"),
+    ]
+    if report.duplicates:
+        names = ", ".join(titled(name) for name in report.duplicates)
+        found.insert(3, ("  duplicates", f"each value is a record in {names}"))
+    return found

@@ -14,13 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lmdbio._core import Engine, read_meta
-from lmdbio.cli.doctor_facts import collect
-from lmdbio.cli.doctor_transform import Transform, transform_facts, values_of
-from lmdbio.cli.each_file import files_of, largest, local_paths_argument
-from lmdbio.cli.ending import EXPECTED, one_line
+from lmdbio.cli import EXPECTED, one_line
+from lmdbio.cli.doctor_facts import (
+    collect,
+    function_named,
+    transform_facts,
+    values_of,
+)
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
-from lmdbio.cli.looking import db_option, json_option
-from lmdbio.cli.output import print_json, provenance_option, wide_console
+from lmdbio.cli.files import files_of, largest
+from lmdbio.cli.options import db_option, json_option, local_paths_argument, provenance_option
+from lmdbio.cli.output import print_json, wide_console
 from lmdbio.doctor.facts import Facts, ProvenanceFacts
 from lmdbio.doctor.judge import Diagnosis, Finding, diagnose
 from lmdbio.doctor.rules import Severity
@@ -39,7 +43,7 @@ STYLES = {"good": "green", "note": "yellow", "problem": "bold red"}
 @provenance_option
 @click.option(
     "--transform",
-    type=Transform(),
+    type=function_named,
     metavar="FILE.py:NAME",
     help="Import this function of a value (or MODULE:NAME), and time it on some records.",
 )

@@ -1,13 +1,15 @@
 """Collect what ``lmdbio doctor`` judges: of a data set, its storage, and the machine.
 
-Everything is bounded: some records, no walk, no measurement. A fact that cannot be had is None,
-and only the data file itself may fail.
+Everything is bounded: some records, no walk, no measurement but of a transform. A fact that cannot
+be had is None, and only the data file itself may fail.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
+import importlib.util
 import os
 import re
 import resource
@@ -16,17 +18,25 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 from importlib import metadata
-from itertools import islice
+from itertools import cycle, islice
+from math import inf
 from pathlib import Path
+from threading import Barrier
+from time import perf_counter
+from typing import Any
 
 from lmdbio import provenance
 from lmdbio._core import Engine
+from lmdbio.cli import one_line
 from lmdbio.cli.choices import calibration_status
-from lmdbio.cli.ending import one_line
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
-from lmdbio.cli.looking import look_at
+from lmdbio.cli.options import checked
+from lmdbio.cli.records import read_record
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
@@ -34,21 +44,21 @@ from lmdbio.doctor.facts import (
     MachineFacts,
     ProvenanceFacts,
     SampleFacts,
+    TransformFacts,
     TunedFacts,
 )
 from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
-from lmdbio.locate.glance import Glance, look_at_order
+from lmdbio.locate.glance import Glance, Seen, look_at_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.share import LAUNCHED
-from lmdbio.system import procfs
+from lmdbio.system import procfs, reader_slots
+from lmdbio.system.pylmdb import lmdb
 
-__all__ = ["collect"]
+__all__ = ["collect", "function_named", "transform_facts", "values_of"]
 
 #: Records that are looked at.
 RECORDS = 64
@@ -57,6 +67,12 @@ FORMS_SHOWN, KINDS_SHOWN = 3, 4
 FREE_RECORDS_MAX = 4096
 #: An mpiexec that says nothing for so long is not asked any further.
 LAUNCHER_SECONDS = 3.0
+#: Bytes of the values that a transform decodes again and again, at most, but for one record.
+BYTES_MAX = 64 << 20
+#: Seconds of a measurement by one thread, about, and pairs of such: by one, by two.
+SECONDS, PAIRS = 0.1, 5
+#: Bytes that are hashed where a function is needed that lets go of the lock.
+FREE_BYTES = 1 << 18
 #: Of a limit that is none, as of cgroups.
 UNBOUNDED = 1 << 62
 SHM = "/dev/shm"
@@ -83,7 +99,7 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
     except (lmdb.Error, OSError) as error:
         data = replace(data, damage=one_line(error))
     glance.guard()
-    under = storage.look(engine, thorough=True)
+    under = storage.inspect(engine, thorough=True)
     return Facts(
         path=str(path),
         name="" if glance.name is None else show_key(glance.name),
@@ -118,21 +134,26 @@ def data_facts(glance: Glance, engine: Engine) -> DataFacts:
     )
 
 
-def sample_facts(glance: Glance) -> SampleFacts:
+def sampled(glance: Glance) -> list[Seen]:
+    """Return some records, spread evenly."""
     spread = glance.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
-    looked = [one for one in (look_at(glance, seen) for seen in spread) if not one.seen.database]
-    if not looked:
+    return [seen for seen in spread if seen.database is None]
+
+
+def sample_facts(glance: Glance) -> SampleFacts:
+    records = [read_record(glance, seen) for seen in sampled(glance)]
+    if not records:
         return SampleFacts()
-    sizes = [one.seen.length for one in looked]
-    kinds = count_kinds(one.kind for one in looked)
-    forms = key_forms((one.seen.key for one in looked), integers=glance.has_integer_keys)
-    order = look_at_order(glance, (one.seen.key for one in looked))
+    sizes = [one.seen.length for one in records]
+    kinds = count_kinds(one.kind for one in records)
+    forms = key_forms((one.seen.key for one in records), integers=glance.has_integer_keys)
+    order = look_at_order(glance, (one.seen.key for one in records))
     return SampleFacts(
-        records=len(looked),
+        records=len(records),
         median_bytes=int(statistics.median(sizes)),
         largest_bytes=max(sizes),
         kinds=", ".join(
-            f"{title} ({count / len(looked):.0%})" if len(kinds) > 1 else title
+            f"{title} ({count / len(records):.0%})" if len(kinds) > 1 else title
             for title, count in kinds[:KINDS_SHOWN]
         ),
         keys=describe_keys(forms, FORMS_SHOWN),
@@ -310,3 +331,138 @@ def launcher_library(launcher: str) -> str:
     if (found := re.search(r"HYDRA.*?Version:\s*(\d[\w.]*)", said, re.DOTALL)) is not None:
         return f"MPICH {found[1]}"
     return next(iter(islice(said.splitlines(), 1)), "").strip()[:60]
+
+
+# --- a transform --------------------------------------------------------------------------
+#
+# One that holds Python's lock gains nothing by the second thread. Neither does any other while the
+# machine is busy: so a function that is known to let go of the lock is timed beside it.
+
+
+@checked
+def function_named(text: str) -> tuple[str, Callable[[bytes], Any]]:
+    """Return the name and the function of ``FILE.py:NAME`` or ``MODULE:NAME``, imported."""
+    where, colon, name = text.rpartition(":")
+    if not (where and colon and name):
+        raise ValueError(f"{text!r} is not FILE.py:NAME or MODULE:NAME")
+    try:
+        found = _imported(where)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # the user's own code runs here
+        raise ValueError(f"{text}: {type(error).__name__}: {one_line(error)}") from None
+    if not callable(found):
+        raise ValueError(f"{text} is no function")
+    return text, found
+
+
+def _imported(where: str) -> Any:
+    """Import a module, or a file as a module that is not the program."""
+    sys.path.insert(0, str(Path(where).parent if where.endswith(".py") else Path.cwd()))
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    if spec is None or spec.loader is None or not Path(where).is_file():
+        raise FileNotFoundError(f"there is no file {where}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as an import does: classes of the file pickle
+    spec.loader.exec_module(module)
+    return module
+
+
+def values_of(glance: Glance) -> list[bytes]:
+    """Return the values of some records, spread evenly.
+
+    Raises:
+        OSError, Error: they cannot be read.
+    """
+    values: list[bytes] = []
+    left = BYTES_MAX
+    for seen in sampled(glance):
+        left -= seen.length
+        if not values or left >= 0:
+            values.append(b"".join(glance.pieces(seen)))
+    return values
+
+
+def transform_facts(
+    name: str, transform: Callable[[bytes], Any], values: list[bytes]
+) -> TransformFacts:
+    """Return what a transform takes, and what a second thread gains.
+
+    Args:
+        name: name that the user gave it.
+        transform: function of a value.
+        values: values to try it on.
+    """
+    if not values:
+        return TransformFacts(name)
+    where = ""
+    try:
+        for value in values:  # also warms it up
+            transform(value)
+        where = ", in a thread"
+        timed = _Timed(transform, values)
+        if len(os.sched_getaffinity(0)) < 2:
+            return TransformFacts(name, timed.seconds)
+        free = _Timed(sha256, [bytes(FREE_BYTES)])
+        pairs = [(timed.gain(), free.gain()) for _ in range(PAIRS)]
+    except (Exception, SystemExit) as error:
+        return TransformFacts(name, error=f"{type(error).__name__}: {one_line(error)}{where}")
+    gain, free_gain = (statistics.median(some) for some in zip(*pairs, strict=True))
+    return TransformFacts(name, timed.seconds, gain, free_gain)
+
+
+class _Timed:
+    """A function, called so often that one thread takes ``SECONDS`` for it, about.
+
+    Args:
+        function: function of a value.
+        values: values that it is given, again and again.
+
+    Attributes:
+        seconds: time of a call by one thread, the shortest so far.
+    """
+
+    def __init__(self, function: Callable[[bytes], Any], values: list[bytes]) -> None:
+        self._function, self._values, self._calls = function, values, 1
+        self.seconds = inf
+        while (seconds := self._time(threads=1)) < SECONDS / 2:
+            more = min(8.0, SECONDS / max(seconds, 1e-9))
+            self._calls = max(self._calls + 1, int(self._calls * more))
+
+    def gain(self) -> float:
+        """Return the calls a second by two threads, as a multiple of those by one."""
+        return 2 * self._time(threads=1) / self._time(threads=2)
+
+    def _time(self, *, threads: int) -> float:
+        """Return the time in which each of some threads makes all calls."""
+        seconds = _seconds(self._function, self._values, self._calls, threads)
+        if threads == 1:
+            self.seconds = min(self.seconds, seconds / self._calls)
+        return seconds
+
+
+def _seconds(
+    function: Callable[[bytes], Any], values: list[bytes], calls: int, threads: int
+) -> float:
+    """Return the time in which each of some threads calls a function so many times.
+
+    Raises:
+        BaseException: the function has raised it.
+    """
+    begin = Barrier(threads + 1)
+
+    def work(number: int) -> None:
+        some = list(islice(cycle(values[number:] + values[:number]), min(calls, len(values))))
+        begin.wait()
+        for value in islice(cycle(some), calls):
+            function(value)
+
+    with ThreadPoolExecutor(threads) as pool:
+        workers = [pool.submit(work, number) for number in range(threads)]
+        begin.wait()
+        begun = perf_counter()
+        for worker in workers:
+            worker.result()
+        return perf_counter() - begun

@@ -11,7 +11,7 @@ from typing import Any
 
 from lmdbio import _core, provenance
 from lmdbio._core import Database, Engine, Meta
-from lmdbio.cli.ending import one_line
+from lmdbio.cli import one_line
 from lmdbio.errors import IncompatibleError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.inside.keytext import show_key
 from lmdbio.layouts.known import AUTO
@@ -22,9 +22,8 @@ from lmdbio.locate.samples import FoundSamples, count_samples, find_samples
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.remote import is_url, shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, label, open_data
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["FileFacts", "hashed_bytes", "layout_text", "opened_file", "sidecar_status"]
 
@@ -83,7 +82,7 @@ def opened_file(
             yield (
                 engine,
                 FileFacts(
-                    data=shown(data),
+                    data=label(data),
                     file_bytes=engine.size(),
                     device=None if is_url(data) else os.fstat(engine.fd).st_dev,
                     cut=cut_reason(engine, meta),
@@ -162,7 +161,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, An
 
     All of that file is read, and nothing of the data.
     """
-    found: dict[str, Any] = {"path": shown(path), "status": "absent", "reason": "no such file"}
+    found: dict[str, Any] = {"path": label(path), "status": "absent", "reason": "no such file"}
     try:
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size

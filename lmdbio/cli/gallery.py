@@ -12,15 +12,16 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.looking import Looked, db_option, json_option, look_at
-from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
+from lmdbio.cli.options import DATA, OUTPUT, db_option, json_option
+from lmdbio.cli.output import bar, plural, print_json, size
+from lmdbio.cli.records import Record, read_record
 from lmdbio.inside.cards import CardMaker
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.page import Card, Gallery, gallery_page
+from lmdbio.inside.pictures import VALUE_BYTES_MAX, has_pillow
 from lmdbio.inside.summary import count_kinds, key_forms
-from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
+from lmdbio.locate.file_set import prefetching
 from lmdbio.locate.glance import Glance, Seen, glancing
-from lmdbio.locate.touched import touching
 from lmdbio.provenance import data_files, in_words
 from lmdbio.remote import absolute, is_url
 from lmdbio.system.publish import Draft
@@ -77,7 +78,8 @@ def gallery(
     """
     if first and seed is not None:
         raise click.UsageError("--first or --random, not both")
-    page, facts, left_out = make_page(survey(path, name), limit, side, first=first, seed=seed)
+    data = open_files(path, name)
+    page, facts, left_out = make_page(data, limit, side, first=first, seed=seed)
     content = page.encode("utf-8", "replace")
     with Draft(Path(output), "the page") as draft:
         draft.write(content, 0)
@@ -96,7 +98,7 @@ def gallery(
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DataSet:
     """The files whose records are shown, and what they have in all.
 
     Attributes:
@@ -120,60 +122,61 @@ class Shown:
         return sum(self.counts)
 
 
-def survey(path: Path | str, name: bytes | None) -> Shown:
+def open_files(path: Path | str, name: bytes | None) -> DataSet:
     """Look at the files of a data set, without reading records."""
     files, counts, used, versions = data_files(path), [], 0, set()
     is_integer = []
-    with touching(files):
+    with prefetching(files):
         for file in files:
             with glancing(file, name) as glance:
                 counts.append(glance.db.entries)
                 used += (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
                 versions.add("0.9" if glance.meta.layout.version == 1 else "1.0")
                 is_integer.append(glance.has_integer_keys)
-    return Shown(files, name, counts, used, sorted(versions), is_integer[0])
+    return DataSet(files, name, counts, used, sorted(versions), is_integer[0])
 
 
 def make_page(
-    shown: Shown, limit: int, side: int, *, first: bool, seed: int | None
+    data: DataSet, limit: int, side: int, *, first: bool, seed: int | None
 ) -> tuple[str, dict[str, Any], int]:
     """Return the page, facts about it, and how many images have no picture for want of Pillow."""
-    looked: list[Looked] = []
+    records: list[Record] = []
     cards: list[Card] = []
     maker = CardMaker(
         side, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
     )
-    data = in_words(shown.files)
-    with bar(f"gallery of {data}") as progress:
-        for glance, seen in chosen(shown, limit, first=first, seed=seed):
-            one = look_at(glance, seen)
-            looked.append(one)
-            read = partial(read_value, glance, seen)
-            cards.append(maker.card(one.key, one.kind, one.glimpse, read))
-            progress(len(cards), min(limit, shown.records), "records")
-    types = dict(count_kinds(one.kind for one in looked))
-    facts = {"data": data, "records": len(cards), "pictures": maker.made, "types": types}
-    page = gallery_page(told(shown, looked, cards, first=first, seed=seed))
+    name = in_words(data.files)
+    with bar(f"gallery of {name}") as progress:
+        for glance, seen in chosen(data, limit, first=first, seed=seed):
+            one = read_record(glance, seen)
+            records.append(one)
+            cards.append(
+                maker.card(one.key, one.kind, one.excerpt, partial(read_value, glance, seen))
+            )
+            progress(len(cards), min(limit, data.records), "records")
+    types = dict(count_kinds(one.kind for one in records))
+    facts = {"data": name, "records": len(cards), "pictures": maker.made, "types": types}
+    page = gallery_page(gallery_of(data, records, cards, first=first, seed=seed))
     return page, facts, maker.left_out
 
 
 def chosen(
-    shown: Shown, limit: int, *, first: bool, seed: int | None
+    data: DataSet, limit: int, *, first: bool, seed: int | None
 ) -> Iterator[tuple[Glance, Seen]]:
     """Yield the records that are shown, file by file, in the order of their keys."""
-    total, left, begun = shown.records, limit, 0
+    total, left, begun = data.records, limit, 0
     if seed is None:
         fractions = [(number + 0.5) / limit for number in range(limit)]
     else:
         draw = random.Random(seed)
         fractions = sorted(draw.random() for _ in range(limit))
-    for file, count in zip(shown.files, shown.counts, strict=True):
+    for file, count in zip(data.files, data.counts, strict=True):
         places = [at * total - begun for at in fractions if begun <= at * total < begun + count]
         begun += count
         takes_first = first or total <= limit
         if not (left and count if takes_first else places):
             continue
-        with glancing(file, shown.name) as glance:
+        with glancing(file, data.name) as glance:
             every = glance.records() if takes_first else glance.spread(at / count for at in places)
             for seen in islice(every, left):
                 left -= 1
@@ -184,23 +187,23 @@ def read_value(glance: Glance, seen: Seen) -> bytes:
     return b"".join(glance.pieces(seen))
 
 
-def told(
-    shown: Shown,
-    looked: list[Looked],
+def gallery_of(
+    data: DataSet,
+    records: list[Record],
     cards: list[Card],
     *,
     first: bool,
     seed: int | None,
 ) -> Gallery:
-    """Return all that the page tells."""
-    sizes = [one.seen.length for one in looked]
-    count, total = len(looked), shown.records
-    facts = [("records", f"{total:,}"), ("in all", size(shown.used_bytes))]
-    if len(shown.files) > 1:
-        facts.insert(0, ("files", f"{len(shown.files):,}"))
+    """Return the content of the page."""
+    sizes = [one.seen.length for one in records]
+    count, total = len(records), data.records
+    facts = [("records", f"{total:,}"), ("in all", size(data.used_bytes))]
+    if len(data.files) > 1:
+        facts.insert(0, ("files", f"{len(data.files):,}"))
     if sizes:
         facts.append(("a value, on average", size(sum(sizes) / len(sizes))))
-    facts.append(("written by LMDB", " and ".join(shown.versions)))
+    facts.append(("written by LMDB", " and ".join(data.versions)))
     if count >= total:
         how = f"all {total:,} records"
     elif first:
@@ -209,17 +212,17 @@ def told(
         how = f"{count:,} of {total:,} records, by chance (seed {seed})"
     else:
         how = f"{count:,} of {total:,} records, spread evenly"
-    path, more = shown.files[0], len(shown.files) - 1
+    path, more = data.files[0], len(data.files) - 1
     name = Path(path) if is_url(path) else Path(path).resolve()
     title = name.parent.name if name.name == "data.mdb" else name.name
     title += f" and {more:,} more" * (more > 0)
     return Gallery(
-        name=title + (f" / {show_key(shown.name)}" if shown.name is not None else ""),
+        name=title + (f" / {show_key(data.name)}" if data.name is not None else ""),
         path=absolute(path),
         facts=facts,
         chosen=how,
-        types=count_kinds(one.kind for one in looked),
-        forms=key_forms((o.seen.key for o in looked), integers=shown.has_integer_keys),
+        types=count_kinds(one.kind for one in records),
+        forms=key_forms((o.seen.key for o in records), integers=data.has_integer_keys),
         sizes=sizes,
         cards=cards,
     )

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from lmdbio import _core, provenance
+from lmdbio.cli import EXPECTED, one_line
 from lmdbio.cli.choices import (
     advice,
     advice_facts,
@@ -25,32 +26,22 @@ from lmdbio.cli.choices import (
     tuned_text,
     turn_choices,
 )
-from lmdbio.cli.each_file import Name, files_of, paths_argument
-from lmdbio.cli.ending import EXPECTED, one_line
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
-from lmdbio.cli.output import (
-    PATH,
-    bar,
-    json_option,
-    plural,
-    print_facts,
-    print_json,
-    provenance_option,
-    size,
-    titled,
-)
+from lmdbio.cli.files import Name, files_of
+from lmdbio.cli.options import PATH, json_option, paths_argument, provenance_option
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
+from lmdbio.locate.file_set import prefetching
 from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
-from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.remote import shown
+from lmdbio.remote import label
+from lmdbio.system.pylmdb import lmdb
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
@@ -103,7 +94,7 @@ def info(
     files = files_of(paths)
     if len(files) > 1 and sidecar is not None and not Path(sidecar).is_dir():
         raise click.UsageError("--provenance must be a folder when there are several files")
-    found = _look_at_all(files, sidecar) if len(files) > 1 else _look(files[0], sidecar)
+    found = _all_files(files, sidecar) if len(files) > 1 else _one_file(files[0], sidecar)
     if folder is not None:
         data = [os.fspath(provenance.find_data(file)) for file in files]
         from lmdbio.cli.cache import cache_status
@@ -118,7 +109,7 @@ def info(
         sys.exit(1)
 
 
-def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
+def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return all facts of one file."""
     data = provenance.find_data(file)
 
@@ -127,32 +118,32 @@ def _look(file: Name, sidecar: Name | None) -> dict[str, Any]:
             found: dict[str, Any] = {
                 name: getattr(facts, name) for name in FileFacts.__match_args__
             }
-            found |= _reading(storage.look(engine, thorough=True))
+            found |= _reading(storage.inspect(engine, thorough=True))
             found["order"] = _order(engine, facts)
             return found | advice(facts, found["storage"], found["choices"]["stream"])
 
     return settled(str(data), look)
 
 
-def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
+def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of each file, and of all as one data set."""
     each: list[FileFacts | dict[str, str]] = []
     sound: list[str] = []
     with (
         bar(f"info of {len(files):,} files") as progress,
-        touching([os.fspath(file) for file in files]) as looked,
+        prefetching([os.fspath(file) for file in files]) as looked,
     ):
         for number, file in enumerate(files):
             try:
                 each.append(settled(os.fspath(file), partial(_facts, file, sidecar)))
                 sound.append(os.fspath(file))
             except EXPECTED as error:
-                each.append({"data": shown(file), "error": one_line(error)})
+                each.append({"data": label(file), "error": one_line(error)})
             looked()
             progress(number + 1, len(files), "files")
     good = [one for one in each if isinstance(one, FileFacts)]
     found: dict[str, Any] = {
-        "data": in_words([shown(file) for file in files]),
+        "data": in_words([label(file) for file in files]),
         "files": each,
         "failed": len(each) - len(good),
         "records": sum(one.records for one in good),
@@ -160,7 +151,7 @@ def _look_at_all(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     }
     if good:
         with open_database(sound) as joined:
-            found |= _reading(storage.look(joined.pages, thorough=True))
+            found |= _reading(storage.inspect(joined.pages, thorough=True))
     return found
 
 
@@ -311,9 +302,9 @@ def _sums(found: dict[str, Any], good: list[FileFacts]) -> Lines:
     """Return the lines about all files that can be read."""
     small, large = (pick(good, key=lambda one: one.file_bytes) for pick in (min, max))
     facts = [("  records", f"{found['records']:,}"), ("  bytes", size(found["file_bytes"]))]
-    for label, one in (("  smallest", small), ("  largest", large)):
+    for title, one in (("  smallest", small), ("  largest", large)):
         shown = f"{size(one.file_bytes)}, {one.records:,} records: {one.data}"
-        facts.append((label, shown))
+        facts.append((title, shown))
     facts += _counted("  format", [f"LMDB data version {one.meta.layout.version}" for one in good])
     facts += _counted("  pages", [f"{one.meta.layout.page_size:,} bytes" for one in good])
     facts += _counted("  databases", [db for one in good for db in _names(one)])
@@ -344,18 +335,18 @@ def _layout(one: FileFacts) -> str:
     return f"{layout['name']}, {how}"
 
 
-def _counted(label: str, values: list[str]) -> Lines:
+def _counted(title: str, values: list[str]) -> Lines:
     """Return a line that counts equal values; none of no values."""
     counts = Counter(values).most_common()
     if len(counts) == 1:
-        return [(label, counts[0][0])]
+        return [(title, counts[0][0])]
     more = [f"{len(counts) - NAMED_MAX:,} others"] * (len(counts) > NAMED_MAX)
-    told = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
-    return [(label, "; ".join(told + more))] if counts else []
+    texts = [f"{value} ({count:,})" for value, count in counts[:NAMED_MAX]]
+    return [(title, "; ".join(texts + more))] if counts else []
 
 
-def _named(label: str, texts: list[str]) -> Lines:
+def _named(title: str, texts: list[str]) -> Lines:
     """Return a line for each text, of which there are few."""
-    found = [(label if not number else "", text) for number, text in enumerate(texts[:NAMED_MAX])]
+    found = [(title if not number else "", text) for number, text in enumerate(texts[:NAMED_MAX])]
     more = len(texts) - NAMED_MAX
     return [*found, ("", f"and {more:,} more")] if more > 0 else found

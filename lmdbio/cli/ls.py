@@ -13,21 +13,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from lmdbio.cli.looking import (
-    Looked,
-    database_facts,
-    db_option,
-    key_of,
-    key_text,
-    look_at,
-    record_facts,
-)
-from lmdbio.cli.output import DATA, RECORDS_MAX, plain, plural, size, wide_console
+from lmdbio.cli.options import DATA, RECORDS_MAX, db_option
+from lmdbio.cli.output import plain, plural, size, wide_console
+from lmdbio.cli.records import Record, database_facts, key_of, key_text, read_record, record_facts
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
-from lmdbio.remote import shown
+from lmdbio.remote import label
 
 LIMIT, HEAD = 20, 5
 lines_option = click.option(
@@ -125,14 +118,14 @@ def list_file(glance: Glance, how: Listing) -> int:
                 continue
             facts = {"key": key_text(glance, seen)}
             if not how.keys_only:
-                facts = record_facts(look_at(glance, seen))
+                facts = record_facts(read_record(glance, seen))
             click.echo(json.dumps(plain(of_file | facts), ensure_ascii=False))
         return count
-    looked = [look_at(glance, seen) for seen in shown]
+    records = [read_record(glance, seen) for seen in shown]
     has_more = how.limit is not None and next(found, None) is not None
-    if looked or how.files == 1:
-        print_listing(glance, how.path, how.prefix, looked, has_more=has_more)
-    return len(looked)
+    if records or how.files == 1:
+        print_listing(glance, how.path, how.prefix, records, has_more=has_more)
+    return len(records)
 
 
 def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
@@ -148,41 +141,41 @@ def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
 
 
 def print_listing(
-    glance: Glance, path: Path | str, prefix: str | None, looked: list[Looked], *, has_more: bool
+    glance: Glance, path: Path | str, prefix: str | None, records: list[Record], *, has_more: bool
 ) -> None:
     click.echo(database_facts(glance))
-    if not looked:
+    if not records:
         click.echo(none_found(prefix))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("key", overflow="fold", no_wrap=False)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("type", overflow="fold")
-    for one in looked:
+    for one in records:
         table.add_row(Text(one.key), f"{one.seen.length:,}", Text(str(one.kind)))
     wide_console(width=120).print(table, highlight=False)
     if has_more and prefix is None:
-        click.echo(f"... and {glance.db.entries - len(looked):,} more (--limit 0 lists all)")
+        click.echo(f"... and {glance.db.entries - len(records):,} more (--limit 0 lists all)")
     elif has_more:
         click.echo("... and more (--limit 0 lists all)")
-    print_databases(glance, path, looked)
+    print_databases(glance, path, records)
 
 
-def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> None:
+def print_databases(glance: Glance, path: Path | str, records: list[Record]) -> None:
     """Name the named databases of a main one, and how to look into them."""
-    named = {one.key: one.seen.database for one in looked if one.seen.database is not None}
+    named = {one.key: one.seen.database for one in records if one.seen.database is not None}
     for name, database in glance.databases():
         named.setdefault(show_key(name), database)
     if not named:
         return
-    told = [
+    texts = [
         f"{name} ({plural(database.entries, 'record')})"
         for name, database in islice(named.items(), 8)
         if database is not None
     ]
-    more = ", ..." * (len(named) > len(told))
-    click.echo(f"named databases: {', '.join(told)}{more}")
-    click.echo(f"    lmdbio ls {quote(shown(path))} --db {quote(next(iter(named)))}")
+    more = ", ..." * (len(named) > len(texts))
+    click.echo(f"named databases: {', '.join(texts)}{more}")
+    click.echo(f"    lmdbio ls {quote(label(path))} --db {quote(next(iter(named)))}")
 
 
 @click.command()
@@ -223,11 +216,11 @@ def show_first(glance: Glance, path: Path | str, count: int, lines: int, *, as_j
     """Show the first records of a file, and return how many."""
     if not as_json:
         click.echo(database_facts(glance))
-    looked = []
+    records = []
     for seen in islice(glance.records(), count):
-        one = look_at(glance, seen)
-        looked.append(one)
-        shown = [] if seen.database else preview_lines(one.glimpse, one.kind, lines)
+        one = read_record(glance, seen)
+        records.append(one)
+        shown = [] if seen.database else preview_lines(one.excerpt, one.kind, lines)
         if as_json:
             facts = record_facts(one) | {"preview": shown}
             click.echo(json.dumps(plain(facts), ensure_ascii=False))
@@ -236,5 +229,5 @@ def show_first(glance: Glance, path: Path | str, count: int, lines: int, *, as_j
         for line in shown:
             click.echo(f"    {line}")
     if not as_json:
-        print_databases(glance, path, looked)
-    return len(looked)
+        print_databases(glance, path, records)
+    return len(records)

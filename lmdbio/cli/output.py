@@ -1,4 +1,4 @@
-"""The output of every command (text, JSON, tables, bars), and options that several take."""
+"""The output of every command: text, JSON, tables, bars."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from lmdbio.inside.keytext import parse_key, show_key
-from lmdbio.remote import is_url, redacted
+from lmdbio.inside.keytext import show_key
 from lmdbio.system.amounts import count_text, size_text
 
 if TYPE_CHECKING:
@@ -28,91 +27,10 @@ if TYPE_CHECKING:
 
 plural, size = count_text, size_text
 
-#: Of records that an option names or counts: more than a file can have.
-RECORDS_MAX = 1 << 48
-#: Of runs of a measurement.
-REPEATS_MAX = 10_000
-#: Of a measurement, and of what it may take, seconds.
-SECONDS_MAX = 1_000_000
 #: Columns of tables that go to a file or a log, which is no window.
 WIDTH = 150
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
-
-
-class Seconds(click.FloatRange):
-    """A time that is more than nothing, and has an end."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, max=SECONDS_MAX, min_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the time; what is no number is in no range."""
-        seconds = super().convert(value, param, ctx)
-        return seconds if seconds == seconds else self.fail(f"{value} is no time", param, ctx)
-
-
-class NamedPath(click.Path):
-    """A path that is not empty: that would be the current folder, which nobody has named."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; an empty one is a wrong use."""
-        if value == "":
-            self.fail("the path is empty (an unset variable?)", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class LocalPath(NamedPath):
-    """A path of this machine, which no URL is."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; a URL is a wrong use."""
-        if is_url(value):
-            told = f"{redacted(value)} is a URL: lmdbio pull copies it to this machine"
-            self.fail(told, param, ctx)
-        return super().convert(value, param, ctx)
-
-
-#: Not tested by click: whether a file can be read is an answer, not a wrong use.
-PATH = LocalPath(path_type=Path, readable=False)
-
-
-class DataName(LocalPath):
-    """The same, or a URL, which stays text: a path has no "//" in it."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what a caller of Python would give."""
-        return value if is_url(value) else super().convert(value, param, ctx)
-
-
-#: A data set, or a provenance file.
-DATA = DataName(path_type=Path, readable=False)
-#: Where something is written: a trailing slash, which tells a folder, must not get lost.
-OUTPUT = NamedPath(readable=False)
-
-
-def database_name(text: str) -> bytes:
-    """Return the name of a named database as ``ls`` and ``info`` spell it (``inside.keytext``)."""
-    if not text:
-        raise click.BadParameter("the name is empty (an unset variable?)")
-    try:
-        return parse_key(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='Print JSON instead of text (the provenance file is "sidecar" there).',
-)
-provenance_option = click.option(
-    "--provenance",
-    "sidecar",
-    type=DATA,
-    help="The provenance file, or the folder that holds it, if it is not beside the data.",
-)
 
 
 def plain(value: Any) -> Any:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core import Extents, Plan
-from lmdbio.cli.each_file import paths_argument
-from lmdbio.cli.output import (
+from lmdbio.cli.options import (
     RECORDS_MAX,
-    database_name,
+    checked,
+    db_option,
     json_option,
-    plural,
-    print_json,
-    print_table,
+    paths_argument,
     provenance_option,
-    size,
 )
-from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
-from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
+from lmdbio.cli.output import plural, print_json, print_table, size
+from lmdbio.cli.plan_epochs import Order, cache_words, plan_job, plan_order, shuffle_name
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.refusals import extents_end, refuse_end
@@ -32,7 +28,7 @@ from lmdbio.machine.overrides import BYTES_LARGEST, Overrides
 from lmdbio.placement.cache import Cache
 from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
-from lmdbio.planning.schedule import Assignment, Schedule
+from lmdbio.planning.schedule import Schedule
 from lmdbio.provenance import Paths, name_text
 from lmdbio.reading.engines import choose_reading
 
@@ -44,24 +40,19 @@ RECORDS = 256
 EPOCHS = 3
 
 
-class Indices(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Numbers and ranges: ``3,8,100-109`` (a range has both its ends)."""
-
-    name = "indices"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[tuple[int, int]]:
-        ranges = []
-        for part in map(str.strip, str(value).split(",")):
-            first, dash, last = part.partition("-")
-            if not (first + last).isdecimal() or not first or (dash and not last):
-                self.fail(f"{part!r} is neither a number nor A-B", param, ctx)
-            low, high = int(first), int(last or first)
-            if high < low:
-                self.fail(f"{part!r} goes backwards", param, ctx)
-            ranges.append((low, high))
-        return ranges
+@checked
+def index_ranges(text: str) -> list[tuple[int, int]]:
+    """Return numbers and ranges: ``3,8,100-109`` (a range has both its ends)."""
+    ranges = []
+    for part in map(str.strip, text.split(",")):
+        first, dash, last = part.partition("-")
+        if not (first + last).isdecimal() or not first or (dash and not last):
+            raise ValueError(f"{part!r} is neither a number nor A-B")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise ValueError(f"{part!r} goes backwards")
+        ranges.append((low, high))
+    return ranges
 
 
 def expand(ranges: list[tuple[int, int]], source: RecordIndex) -> npt.NDArray[np.uint64]:
@@ -84,7 +75,28 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     return value
 
 
-@click.command()
+#: As ``lmdbio plan --help`` shows it.
+HELP = """List the reads for some records of PATH, without doing them.
+
+Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
+needed. Without a good provenance file the tree is walked to find the records. (A Reader's
+root plans the shares of all its ranks, over several iterations, together. A small batch that
+the page cache holds is not planned, but copied from there.)
+
+\b
+Examples:
+    lmdbio plan train_lmdb                              the first 256 records
+    lmdbio plan train_lmdb --start 5000 --count 1000
+    lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
+    lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
+    lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
+    lmdbio plan shards/*.lmdb                           of many files, read as one
+    lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
+    lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
+"""
+
+
+@click.command(help=HELP)
 @paths_argument
 @click.option(
     "--start",
@@ -98,7 +110,10 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     help=f"Number of records to read.  [default: {RECORDS}]",
 )
 @click.option(
-    "--indices", type=Indices(), metavar="I,J,A-B", help="Read these records instead of a range."
+    "--indices",
+    type=index_ranges,
+    metavar="I,J,A-B",
+    help="Read these records instead of a range.",
 )
 @click.option(
     "--batch-size",
@@ -118,12 +133,12 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     help="Iteration to show (with --batch-size).",
 )
 @click.option(
-    "--shuffle", type=ShuffleName(), metavar="ORDER",
+    "--shuffle", type=shuffle_name, metavar="ORDER",
     help="Show the cost of an epoch in this order: global, groups:SIZE, windows:CHUNKxCOUNT or "
     "runs:LENGTH, in records; group or window with sizes that suit the file (with --batch-size).",
 )  # fmt: skip
 @click.option(
-    "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
+    "--cache", type=cache_words, metavar="NAME=VALUE,...",
     help="Show the reads of a job whose roots cache a part: memory=8G, disk=FOLDER, "
     "disk_bytes=100G, placement=home|mixed|first|frequency, warm=demand|preload|window; or "
     "auto, as on nodes like this machine (with --batch-size, --shuffle).",
@@ -141,7 +156,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "--epochs", type=click.IntRange(1, EPOCHS_MAX),
     help=f"Number of epochs to show (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
-@click.option("--db", "name", type=database_name, metavar="NAME", help="Read this named database.")
+@db_option
 @click.option(
     "--gap-bytes", type=click.IntRange(0, BYTES_LARGEST),
     help="Number of unneeded bytes worth reading to save a request.  [default: see lmdbio info]",
@@ -164,7 +179,10 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 )
 @provenance_option
 @json_option
+@click.pass_context
 def plan(
+    context: click.Context,
+    /,
     paths: tuple[Path | str, ...],
     start: int,
     count: int | None,
@@ -185,26 +203,8 @@ def plan(
     sidecar: Path | None,
     as_json: bool,
 ) -> None:
-    """List the reads for some records of PATH, without doing them.
-
-    Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
-    needed. Without a good provenance file the tree is walked to find the records. (A Reader's
-    root plans the shares of all its ranks, over several iterations, together. A small batch that
-    the page cache holds is not planned, but copied from there.)
-
-    \b
-    Examples:
-        lmdbio plan train_lmdb                              the first 256 records
-        lmdbio plan train_lmdb --start 5000 --count 1000
-        lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
-        lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
-        lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
-        lmdbio plan shards/*.lmdb                           of many files, read as one
-        lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
-        lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
-    """
-    of_job = nodes > 1 or epochs is not None or Assignment(assignment) is not Assignment.STRIDED
-    refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
+    """Plan the reads of some records or of whole epochs, and print them."""
+    refuse_contradictions(context)
     batch = batch_size or RECORDS
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with open_source(paths, name, sidecar) as source:
@@ -212,58 +212,24 @@ def plan(
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
+        order, words = None, "the records' own"
         if shuffle is not None:
-            shuffle = shuffle.sized(source.count, source.used_bytes, batch)
-        job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle, assignment)
-        if job is not None or shuffle is not None:
-            tell_epochs(source, job, shuffle, batch, options, alignment, as_json)
-            return
-        if batch_size is None:
-            shares = [expand(indices or [first_records(source, start, count)], source)]
+            words, order = shuffle.sized(source.count, source.used_bytes, batch)
+        if cache is not None:
+            ranks, epochs = ranks if ranks > 1 else nodes, epochs or EPOCHS
+            job = Job(cache, batch, nodes, ranks, epochs, order, ends=True, assignment=assignment)
+            plan_job(source, words, job, options, alignment, as_json)
+        elif order is not None:
+            plan_order(source, words, order, batch, options, alignment, as_json)
         else:
-            shares = shares_of(source, batch_size, ranks, iteration, start)
-        tell_reads(source, shares, options, alignment, batch_size is not None, everything, as_json)
+            shares = [expand(indices or [first_records(source, start, count)], source)]
+            if batch_size is not None:
+                shares = shares_of(source, batch_size, ranks, iteration, start)
+            of_ranks = batch_size is not None
+            print_reads(source, shares, options, alignment, of_ranks, everything, as_json)
 
 
-def job_of(
-    cache: Cache | None,
-    batch: int,
-    nodes: int,
-    ranks: int,
-    epochs: int,
-    shuffle: Order | None,
-    assignment: str,
-) -> Job | None:
-    """Return the job whose reads are forecast, a rank on each node at least; None: no cache."""
-    if cache is None:
-        return None
-    order = shuffle[1] if shuffle is not None else None
-    ranks = ranks if ranks > 1 else nodes
-    return Job(cache, batch, nodes, ranks, epochs, order, ends=True, assignment=assignment)
-
-
-def tell_epochs(
-    source: RecordIndex,
-    job: Job | None,
-    shuffle: Order | None,
-    batch: int,
-    options: PlanOptions,
-    alignment: int,
-    as_json: bool,
-) -> None:
-    """Plan the reads of whole epochs, of a job with caches or in an order, and print them."""
-    if job is not None:
-        if job.cache is not None:
-            record_bytes = source.used_bytes / source.count
-            job = replace(job, first=job.cache.warming.first_order(source.count, record_bytes))
-        words = shuffle[0] if shuffle is not None else "the records' own"
-        tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
-    elif shuffle is not None and shuffle.shuffle is not None:
-        found = order_facts(source, shuffle.shuffle, batch, options, alignment)
-        tell_order(source.path, shuffle[0], found, as_json)
-
-
-def tell_reads(
+def print_reads(
     source: RecordIndex,
     shares: list[npt.NDArray[np.uint64]],
     options: PlanOptions,
@@ -295,30 +261,26 @@ def open_source(path: Paths, name: bytes | None, sidecar: Path | str | None) -> 
         return open_record_index(path, db=name, locate=locate, provenance=sidecar)
 
 
-def refuse_contradictions(
-    indices: list[tuple[int, int]] | None,
-    start: int,
-    count: int | None,
-    batch_size: int | None,
-    ranks: int,
-    iteration: int,
-    cache: Cache | None,
-    of_job: bool,
-) -> None:
+def refuse_contradictions(context: click.Context) -> None:
     """Refuse options that say different things about which records are read."""
-    if cache is not None:
-        if indices is not None or count is not None or start or iteration:
+    given = {
+        one.name
+        for one in context.command.params
+        if context.params[one.name or ""] not in (None, one.get_default(context))
+    }
+    if "cache" in given:
+        if given & {"indices", "count", "start", "iteration"}:
             raise click.UsageError(
                 "--cache looks at whole epochs: no --indices, --start, --count, --iteration"
             )
         return
-    if of_job:
+    if given & {"nodes", "epochs", "assignment"}:
         raise click.UsageError("--nodes, --epochs and --assignment need --cache")
-    if indices is not None and (count is not None or start or batch_size):
+    if "indices" in given and given & {"count", "start", "batch_size"}:
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
-    if batch_size is None and (ranks > 1 or iteration):
+    if "batch_size" not in given and given & {"ranks", "iteration"}:
         raise click.UsageError("--ranks and --iteration need --batch-size")
-    if batch_size is not None and count is not None:
+    if {"batch_size", "count"} <= given:
         raise click.UsageError("--batch-size says how many: no --count")
 
 

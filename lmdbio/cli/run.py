@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.ending import SHOW_WARNING, ClosedOutput
+from lmdbio.cli import SHOW_WARNING, ClosedOutput
 from lmdbio.cli.output import plain, plural, print_table, size
 from lmdbio.dropin.arguments import READONLY, impose_readonly
+from lmdbio.dropin.launch import NoProgramError, run_program
+from lmdbio.dropin.monitor import FileReport, Report, Way, advise, monitor
 from lmdbio.observe.ledger import FileState
-from lmdbio.program.launch import NoProgramError, run_program
-from lmdbio.program.watch import FileReport, Report, Way, advise, watch
 
 COLUMNS = ("read by", "opened", "records", "bytes", "requests", "MiB/s while open", "waited s")
 
@@ -69,7 +69,7 @@ def run(
     if isinstance(sys.stdout, ClosedOutput):  # as python has it
         sys.stdout = None
     if not quiet:
-        watch(print_json_line if as_json else print_report)
+        monitor(print_json_line if as_json else print_report)
     try:
         return run_program(program, arguments, is_module=is_module)
     except NoProgramError as error:
@@ -80,11 +80,11 @@ def run(
 
 
 def print_json_line(report: Report) -> None:
-    told = plain(asdict(report))
-    for row, file in zip(told["files"], report.files, strict=True):
+    values = plain(asdict(report))
+    for row, file in zip(values["files"], report.files, strict=True):
         row["advice"] = advise(file)
     end_output()
-    click.echo(json.dumps(told), err=True)
+    click.echo(json.dumps(values), err=True)
 
 
 def print_report(report: Report) -> None:
@@ -136,12 +136,12 @@ def share(state: FileState | None) -> str:
 def row(way: Way) -> tuple[str, ...]:
     facts, line = way.facts, way.line
     found = f", by {facts.located_by}" if facts.located_by else ""
-    told: tuple[Any, ...] = ("not counted", "", "", "", "")
+    values: tuple[Any, ...] = ("not counted", "", "", "", "")
     stats = line.stats
     if facts.surface != "lmdb.open":
         rate = stats.record_bytes / line.open_seconds / 2**20 if line.open_seconds else 0.0
         # Single gets are counted, and not timed.
         waited = f"{stats.wait_seconds:.2f}" if facts.surface != "lmdbio.open" else ""
         requests = f"{stats.requests + stats.page_requests + stats.ahead_requests:,}"
-        told = f"{stats.records:,}", size(stats.record_bytes), requests, f"{rate:,.1f}", waited
-    return f"{facts.surface} ({facts.engine}{found})", f"{line.opened:,}", *told
+        values = f"{stats.records:,}", size(stats.record_bytes), requests, f"{rate:,.1f}", waited
+    return f"{facts.surface} ({facts.engine}{found})", f"{line.opened:,}", *values

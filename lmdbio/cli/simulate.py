@@ -3,78 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.table import Table
 
 from lmdbio import simulate as model
-from lmdbio.cli.output import OUTPUT, PATH, bar
-from lmdbio.cli.plan_cache import CacheWords
-from lmdbio.cli.simulate_job import changed_by, is_cluster, scenario_of
-from lmdbio.cli.simulate_modes import MODES, modes_of, simulate_modes
-from lmdbio.cli.simulate_output import (
-    Run,
-    Setting,
+from lmdbio.cli.options import OUTPUT, PATH, checked
+from lmdbio.cli.plan_epochs import cache_words, shuffle_name
+from lmdbio.cli.simulate_input import (
+    BATCH,
     Settings,
     combinations,
-    refuse_targets,
-    tell,
+    is_cluster,
+    reading_of,
+    scenario_of,
+    setting,
 )
-from lmdbio.cli.simulate_reader import (
-    BATCH,
-    EPOCHS,
-    ReaderWords,
-    epochs_table,
-    reader_options,
-    simulate_readers,
-)
+from lmdbio.cli.simulate_output import Run, refuse_targets, write
+from lmdbio.cli.simulate_run import ReaderWords, run_modes, run_policies, run_readers
 from lmdbio.placement.cache import Cache
-from lmdbio.placement.forecast import RANKS_MAX
-from lmdbio.simulate import SOURCES
+from lmdbio.placement.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX
+from lmdbio.planning.mode import NAMED
+
+#: Modes as they are asked for.
+MODES = tuple(name.casefold().rpartition("-")[2] for name in NAMED)
+#: Epochs of a Reader's job unless told otherwise: as many as show what a cache does.
+EPOCHS = 3
+#: Options that are of no use with --mode, and of none without it.
+OF_POLICIES = ("scenario", "policies", "semantics", "cache", *ReaderWords._fields)
+OF_MODES = ("workload", "store")
 
 
-def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
+@checked
+def policies_named(text: str) -> list[model.Policy]:
     """Return the policies of a list with commas, or all."""
-    if value.casefold() == "all":
+    if text.casefold() == "all":
         return list(model.POLICIES)
-    try:
-        return [model.Policy.named(name.strip()) for name in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    return [model.Policy.named(name.strip()) for name in text.split(",")]
 
 
-def table_of(found: Sequence[model.Outcome]) -> Table:
-    """Draw what each policy comes to, beside the bound: the time without any waiting."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("policy", "seconds", "x bound", "init s", "stall s", *SOURCES):
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    for one in found:
-        if one.seconds is None:
-            table.add_row(one.policy, *"-------")
-            continue
-        reads = [_reads(one, source) for source in SOURCES]
-        table.add_row(
-            one.policy,
-            f"{one.seconds:,.2f}",
-            f"{one.seconds / one.bound_seconds:.2f}",
-            f"{one.init_seconds:,.1f}",
-            f"{one.stall_seconds:,.1f}",
-            *(f"{count:,}" if one.reads else "-" for count in reads),
-        )
-    return table
+@checked
+def modes_named(text: str) -> list[model.Mode]:
+    """Return the modes of a list with commas, or all."""
+    names = [name.strip().casefold() for name in text.split(",")]
+    if "all" in names:
+        return list(NAMED.values())
+    for name in names:
+        if name not in (*MODES, *map(str.casefold, NAMED)):
+            raise ValueError(f"no mode is called {name!r}; known: all, {', '.join(MODES)}")
+    return [model.Mode.named(name) for name in names]
 
 
-def _reads(one: model.Outcome, source: str) -> int:
-    """Return the records from a source; a node's own disk is its own."""
-    names = ("own", "disk") if source == "own" else (source,)
-    return sum(epoch.get(name, 0) for epoch in one.reads or () for name in names)
+#: As ``lmdbio simulate --help`` shows it.
+HELP = """How long would a training take, with which way of loading its data?
+
+\b
+Examples:
+    lmdbio simulate --scenario 3 --html simulated.html
+    lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
+    lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
+    lmdbio simulate train_lmdb --epochs 3 --shuffle global --cache memory=8G --nodes 16
+    lmdbio simulate train_lmdb --epochs 3 --cache memory=8G --nodes 16 --policy all
+    lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
+    lmdbio simulate --mode all --set ranks=36,1152,9216 --html modes.html
+    lmdbio simulate train_lmdb --mode prov,coal,stag --nodes 16 --ranks 256
+
+PATH is a data set: records lie as they do there, and the file system has the rates that lmdbio
+tune measured. With --epochs one Reader's job is simulated. Records come from where
+reader.sources() would say. CLUSTER.toml has the keys of --set, with tiers as tables:
+
+\b
+    compute = "400M"                    # a second, of each node
+    file_system.rate = {1 = 66, 8 = 326}    # of all clients together
+    [tier1]
+    capacity = "64G"
+    rate = "20G"
+
+With --mode the keys are others: ranks, ranks_per_node, roots, samples, size, batch,
+iterations, assignment, barrier; servers, server_rate, out_of_order and more of a store.
+
+Sizes are in M (1 G is 1,024 M), rates in M a second; other values are of the thesis' cluster.
+"""
 
 
-@click.command(name="simulate")
+@click.command(help=HELP)
 @click.argument("sources", metavar="[CLUSTER.toml] [PATH]", type=PATH, nargs=-1)
 @click.option(
     "--scenario",
@@ -87,7 +102,7 @@ def _reads(one: model.Outcome, source: str) -> int:
 @click.option(
     "--mode",
     "modes",
-    callback=modes_of,
+    type=modes_named,
     metavar="NAME,...",
     help=f"Simulate no training, but how LMDBIO's modes read: all, or of {', '.join(MODES)}.",
 )
@@ -105,7 +120,7 @@ def _reads(one: model.Outcome, source: str) -> int:
     "policies",
     default="all",
     show_default=True,
-    callback=policies_of,
+    type=policies_named,
     metavar="NAME,...",
     help=f"Simulate these: {', '.join(one.name for one in model.POLICIES)}.",
 )
@@ -119,13 +134,13 @@ def _reads(one: model.Outcome, source: str) -> int:
 @click.option(
     "--set",
     "settings",
-    type=Setting(),
+    type=setting,
     multiple=True,
     metavar="KEY=VALUE[,VALUE...]",
     help="Change a value; several values give a simulation each.",
 )
 @click.option(
-    "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
+    "--cache", type=cache_words, metavar="NAME=VALUE,...",
     help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; for a Reader's job also "
     "warm=demand|preload|window, placement=home|mixed|first|frequency.",
 )  # fmt: skip
@@ -134,7 +149,26 @@ def _reads(one: model.Outcome, source: str) -> int:
     "--ranks", type=click.IntRange(1, RANKS_MAX),
     help="Number of ranks; the ranks of a node share its tiers.",
 )  # fmt: skip
-@reader_options
+@click.option(
+    "--epochs", type=click.IntRange(1, EPOCHS_MAX),
+    help="Simulate a Reader's job on PATH for N epochs: its order, owners and sources. "
+    f"Each of the three options below does so, too.  [default: {EPOCHS}]",
+)  # fmt: skip
+@click.option(
+    "--shuffle", type=shuffle_name, metavar="ORDER",
+    help="Order of a Reader's job: global, group or groups:SIZE, window or windows:CHUNKxCOUNT, "
+    "runs:LENGTH.  [default: the file's order; of several policies global]",
+)  # fmt: skip
+@click.option(
+    "--assignment", type=click.Choice(("strided", "local")),
+    help="Part of each batch that a rank takes in a Reader's job: its positions, or what its root "
+    "caches.  [default: strided]",
+)  # fmt: skip
+@click.option(
+    "--batch-size", type=click.IntRange(1, BATCH_MAX),
+    help="Number of records of all ranks in an iteration of a Reader's job.  "
+    f"[default: {BATCH}]",
+)  # fmt: skip
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
 @click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
 @click.pass_context
@@ -156,46 +190,27 @@ def simulate(
     page_file: str | None,
     **of_reader: Any,
 ) -> None:
-    """How long would a training take, with which way of loading its data?
-
-    \b
-    Examples:
-        lmdbio simulate --scenario 3 --html simulated.html
-        lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
-        lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
-        lmdbio simulate train_lmdb --epochs 3 --shuffle global --cache memory=8G --nodes 16
-        lmdbio simulate train_lmdb --epochs 3 --cache memory=8G --nodes 16 --policy all
-        lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
-        lmdbio simulate --mode all --set ranks=36,1152,9216 --html modes.html
-        lmdbio simulate train_lmdb --mode prov,coal,stag --nodes 16 --ranks 256
-
-    PATH is a data set: records lie as they do there, and the file system has the rates that lmdbio
-    tune measured. With --epochs one Reader's job is simulated. Records come from where
-    reader.sources() would say. CLUSTER.toml has the keys of --set, with tiers as tables:
-
-    \b
-        compute = "400M"                    # a second, of each node
-        file_system.rate = {1 = 66, 8 = 326}    # of all clients together
-        [tier1]
-        capacity = "64G"
-        rate = "20G"
-
-    With --mode the keys are others: ranks, ranks_per_node, roots, samples, size, batch,
-    iterations, assignment, barrier; servers, server_rate, out_of_order and more of a store.
-
-    Sizes are in M (1 G is 1,024 M), rates in M a second; other values are of the thesis' cluster.
-    """
+    """Simulate, and write what was found."""
     asked = ReaderWords(**of_reader)
     refuse_contradictions(context, sources, of_modes=modes is not None)
     refuse_targets(page_file, target)
+    cases = combinations(settings)
     if modes is not None:
-        simulate_modes(sources, workload, store, nodes, ranks, modes, settings, target, page_file)
-        return
-    compared = policies if is_given(context, "policies") or not asked.are_given else None
-    made = simulate_jobs(
-        scenario, asked, sources, cache, nodes, ranks, compared, semantics, settings
-    )
-    tell_all(*made, settings, target, page_file, by_epoch=asked.are_given)
+        job, where, words = reading_of(sources, workload, store, nodes, ranks)
+        runs, lines = run_modes(job, where, modes, cases), [words]
+        title = ", ".join(path.name for path in sources) or f"workload {workload}"
+        if not any(key.startswith("ranks") for key, _ in settings):
+            title += f", {job.ranks:,} ranks on {job.nodes:,} nodes"
+    else:
+        compared = policies if is_given(context, "policies") or not asked.are_given else None
+        runs, lines, title = simulate_jobs(
+            scenario, asked, sources, cache, nodes, ranks, compared, semantics, cases
+        )
+    changed = {key for key, _ in settings}
+    for line in lines:
+        if not (line.startswith("file system") and "file_system.rate" in changed):
+            click.echo(line, err=True)
+    write(runs, title, target, page_file, by_epoch=asked.are_given)
 
 
 def simulate_jobs(
@@ -207,9 +222,9 @@ def simulate_jobs(
     ranks: int | None,
     policies: Sequence[model.Policy] | None,
     semantics: str | None,
-    settings: Settings,
-) -> tuple[list[Run[model.Outcome]], list[str], str]:
-    """Return what each combination of settings comes to, where rates come from, and a title.
+    cases: Sequence[dict[str, str]],
+) -> tuple[list[Run], list[str], str]:
+    """Return the run of each case, sentences on where rates come from, and a title.
 
     Args:
         scenario: number of the scenario to begin with.
@@ -217,7 +232,7 @@ def simulate_jobs(
         sources, cache, nodes, ranks: arguments of ``scenario_of``.
         policies: policies to compare; None: the Reader's words count.
         semantics: "authors", the thesis' model, or "physical", as Readers run; None: what suits.
-        settings: values that are changed.
+        cases: values that are changed in each case.
     """
     if semantics == "authors" and asked.are_given:
         raise click.UsageError("--semantics authors is the thesis' model: a Reader's job has none")
@@ -234,68 +249,9 @@ def simulate_jobs(
     title = ", ".join(path.name for path in sources) or f"scenario {scenario} of the HDMLP thesis"
     of_thesis = semantics is None and not sources and not asked.are_given
     if policies is not None and (of_thesis or semantics == "authors"):
-        return simulate_policies(chosen, policies, settings), words, f"{title}, semantics authors"
-    runs, job = simulate_readers(chosen, asked, cache, ranks, policies, settings)
+        return run_policies(chosen, policies, cases), words, f"{title}, semantics authors"
+    runs, job = run_readers(chosen, asked, cache, ranks, policies, cases)
     return runs, words, f"{title}: {job}"
-
-
-def simulate_policies(
-    chosen: model.Scenario, policies: Sequence[model.Policy], settings: Settings
-) -> list[Run[model.Outcome]]:
-    """Return what policies come to by the thesis' model, with each combination of settings."""
-    cases, runs = combinations(settings), list[Run[model.Outcome]]()
-    jobs = [changed_by(chosen, case) for case in cases]
-    for job in jobs:
-        job.check()
-    with bar("simulate") as advance:
-        for case, job in zip(cases, jobs, strict=True):
-            found: list[model.Outcome] = []
-            for one in model.run(job, policies):
-                found.append(one)
-                done = len(runs) * len(policies) + len(found)
-                advance(done, len(cases) * len(policies), "policies")
-            runs.append(Run(case, found))
-    return runs
-
-
-def tell_all(
-    runs: list[Run[model.Outcome]],
-    words: Sequence[str],
-    title: str,
-    settings: Settings,
-    target: str | None,
-    page_file: str | None,
-    *,
-    by_epoch: bool,
-) -> None:
-    """Tell what was found.
-
-    Args:
-        runs: runs that were simulated.
-        words: sentences on where their rates come from.
-        title: title of tables and page.
-        settings: values that were changed.
-        target, page_file: files to be written.
-        by_epoch: whether the epochs of a Reader's job are told, where it is the only one.
-    """
-    changed = {key for key, _ in settings}
-    for line in words:
-        if not (line.startswith("file system") and "file_system.rate" in changed):
-            click.echo(line, err=True)
-    found = runs[0].found
-    by_epoch = by_epoch and len(found) == 1 and found[0].epochs is not None
-    drawn = epochs_table if by_epoch else table_of
-    tell(runs, target, title, table_of=drawn, reasons_of=reasons_of, as_json=as_json)
-    if page_file is not None:
-        from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
-
-        Path(page_file).write_text(page(runs, title), encoding="utf-8")
-        click.echo(page_file, err=target == "-")
-
-
-#: Options that are of no use with --mode, and of none without it.
-OF_POLICIES = ("scenario", "policies", "semantics", "cache", *ReaderWords._fields)
-OF_MODES = ("workload", "store")
 
 
 def is_given(context: click.Context, name: str) -> bool:
@@ -320,22 +276,3 @@ def refuse_contradictions(
                 if of_modes
                 else f"{option} is of modes: it needs --mode"
             )
-
-
-def reasons_of(found: Sequence[model.Outcome]) -> dict[str, str | None]:
-    return {one.policy: one.reason for one in found}
-
-
-def as_json(found: Sequence[model.Outcome]) -> dict[str, Any]:
-    """Return what each policy comes to, by its name."""
-    told = {}
-    for one in found:
-        values = asdict(one)
-        del values["policy"], values["stalls"]
-        counts, sizes, epochs = (values.pop(name) for name in ("reads", "bytes", "epochs"))
-        told[one.policy] = {**values, "counts": counts, "supported": one.reason is None}
-        if epochs is not None:
-            names = ("seconds", "stall_seconds")
-            told[one.policy]["bytes"] = sizes
-            told[one.policy]["epochs"] = [dict(zip(names, e, strict=True)) for e in epochs]
-    return {"policies": told}

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
-from lmdbio.cli.output import PATH, json_option, plural, print_json, print_table, size
+from lmdbio.cli.options import PATH, json_option
+from lmdbio.cli.output import plural, print_json, print_table, size
 from lmdbio.observe import timeline
 
 
-@click.command("trace")
+@click.command()
 @click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE...")
 @click.option("--output", "-o", type=PATH, help="Write all of them as one trace.")
 @json_option
-def sum_up(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def trace(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     """Sum up traces, and put those of several processes together.
 
     A trace is taken by LMDBIO_TRACE=trace.json in the environment, or lmdbio.trace(...) in the

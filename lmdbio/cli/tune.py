@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from lmdbio import provenance, share
+from lmdbio.cli import EXPECTED
 from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
@@ -22,24 +23,14 @@ from lmdbio.cli.choices import (
     tuned_jobs,
     turn_choices,
 )
-from lmdbio.cli.each_file import files_of, largest, paths_argument
-from lmdbio.cli.ending import EXPECTED
-from lmdbio.cli.output import (
-    PATH,
-    Seconds,
-    bar,
-    json_option,
-    plain,
-    print_json,
-    print_table,
-    size,
-)
+from lmdbio.cli.files import files_of, largest
+from lmdbio.cli.options import PATH, Seconds, json_option, paths_argument
+from lmdbio.cli.output import bar, plain, print_json, print_table, size
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
-from lmdbio.remote import is_url
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.job import measure_network, measure_readers
 from lmdbio.tuning.stagger import Staggered
@@ -128,11 +119,11 @@ def _tune(
         found = _measure(path, cache_dir, seconds, ranks, progress)
     if not is_first:
         return
-    told = _keep(path, found.storage, found, dry_run, as_json)
+    report = _store(path, found.storage, found, dry_run, as_json)
     if found.folder is not None and cache_dir is not None:
-        told["cache_dir"] = _keep(cache_dir, found.folder, Measured(), dry_run, as_json)
+        report["cache_dir"] = _store(cache_dir, found.folder, Measured(), dry_run, as_json)
     elif cache_dir is not None:
-        told["cache_dir"] = None
+        report["cache_dir"] = None
         if not as_json:
             click.echo(f"{cache_dir}: on the same file system, which is measured")
     each_way = "MiB/s sent by each node, while it receives as much, in messages of"
@@ -141,9 +132,9 @@ def _tune(
         ("network", found.network, each_way),
     ):
         if one is not None:
-            told[name] = _keep_rates(name, one, words, dry_run, as_json)
+            report[name] = _store_rates(name, one, words, dry_run, as_json)
     if as_json:
-        print_json(told)
+        print_json(report)
 
 
 class Measured(NamedTuple):
@@ -184,24 +175,24 @@ def _measure(
             return Measured(), None
         folder = None
         if cache_dir is not None and calibration.identity(
-            storage.look_at_folder(cache_dir)
+            storage.inspect_folder(cache_dir)
         ) != calibration.identity(_under(path)):
             folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
         made = tuning.measure(path, seconds=seconds, progress=progress)
         memory = None if cache_dir is None else tuning.measure_memory()
         way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
-        wish = Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
-        return Measured(made, folder, memory), wish
+        request = Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+        return Measured(made, folder, memory), request
 
     if ranks is None:
         return measure()[0]
     job = share.connect(ranks)
     try:
-        found, wish = job.together_local(measure)
+        found, request = job.together_local(measure)
     finally:
         job.free()
     return found._replace(
-        turns=stagger.measure(path, ranks, seconds=seconds, overrides=wish, progress=progress),
+        turns=stagger.measure(path, ranks, seconds=seconds, overrides=request, progress=progress),
         readers=measure_readers(path, ranks, seconds=seconds / 2, progress=progress),
         network=measure_network(ranks, seconds=seconds / 4, progress=progress),
     )
@@ -211,29 +202,29 @@ def _under(path: Path | str) -> storage.Storage:
     """Return the storage under a data set."""
     data = provenance.find_data(path)
     if is_url(data):
-        return storage.look_elsewhere(os.fspath(data))
+        return storage.inspect_url(os.fspath(data))
     with open_data(data) as engine:
-        return storage.look(engine, thorough=True)
+        return storage.inspect(engine, thorough=True)
 
 
 def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
     identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
         identities += [
-            calibration.identity(storage.look_at_folder(cache_dir)),
+            calibration.identity(storage.inspect_folder(cache_dir)),
             calibration.MEMORY,
             calibration.NETWORK,
         ]
     gone = {identity: calibration.forget(identity) for identity in dict.fromkeys(identities)}
     if as_json:
-        told = [{"identity": identity, "forgotten": done} for identity, done in gone.items()]
-        print_json(told[0] if len(told) == 1 else told)
+        report = [{"identity": identity, "forgotten": done} for identity, done in gone.items()]
+        print_json(report[0] if len(report) == 1 else report)
     else:
         for identity, done in gone.items():
             click.echo(f"{identity}: {'forgotten' if done else 'nothing was kept'}")
 
 
-def _keep(
+def _store(
     path: Path | str, made: Tuning | None, by_job: Measured, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
     """Keeps what was measured, shows it unless JSON will, and returns that."""
@@ -247,43 +238,43 @@ def _keep(
     measured = replace(made.calibration, staggerings=jobs, shared=by_job.readers or earlier)
     before = choices(made.storage, was)
     now = Stored(measured, was.file if was is not None else Path())
-    kept = None if dry_run else calibration.store(measured)
+    stored = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:
-        return _as_json(made, measured, by_job, kept, (before, after))
+        return _as_json(made, measured, by_job, stored, (before, after))
     print_tuning(made)
     print_changes(before, after)
     if by_job.readers:
         print_readers(by_job.readers)
     if turns is not None:
         print_turns(turns)
-    click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
+    click.echo(f"kept in {stored}" if stored is not None else "not kept (--dry-run)")
     return {}
 
 
-def _keep_rates(
+def _store_rates(
     name: str, made: Calibration, words: str, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
     """Keeps the rates of memory or the network, shows them unless JSON will, and returns them."""
-    kept = None if dry_run else calibration.store(made)
+    stored = None if dry_run else calibration.store(made)
     is_sized = len({s.request_bytes for s in made.samples}) > 1
     rates = {s.request_bytes if is_sized else s.depth: s.rate / MIB for s in made.samples}
     if not as_json:
         each = (f"{size(n) if is_sized else n}: {rate:,.0f}" for n, rate in rates.items())
         click.echo(f"{name}: {words} {', '.join(each)}")
-    return {"mib_per_second": rates, "kept": kept}
+    return {"mib_per_second": rates, "kept": stored}
 
 
 def _as_json(
     made: Tuning,
     measured: Calibration,
     by_job: Measured,
-    kept: Path | None,
+    stored: Path | None,
     before_after: tuple[dict[str, Choice], dict[str, Choice]],
 ) -> dict[str, Any]:
     rates = [{**plain(s), "mib_per_second": s.rate / MIB} for s in measured.samples]
     left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "identity": measured.identity,
         "storage": made.storage,
         "seconds": made.seconds,
@@ -292,16 +283,16 @@ def _as_json(
         "left_out": left,
         "choices_before": before_after[0],
         "choices": before_after[1],
-        "kept": kept,
+        "kept": stored,
     }
     if by_job.turns is not None:
         turns = by_job.turns
-        told["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
-        told["readers"] = [
+        report["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
+        report["readers"] = [
             {"readers": one.readers, **plain(one.sample), "mib_per_second": one.sample.rate / MIB}
             for one in by_job.readers
         ]
-    return told
+    return report
 
 
 def print_tuning(made: Tuning) -> None:

@@ -13,24 +13,17 @@ from typing import BinaryIO, TypeVar
 
 import click
 
-from lmdbio.cli.looking import (
-    RecordNotFoundError,
-    db_option,
-    find_record,
-    json_option,
-    key_of,
-    look_at,
-    record_facts,
-)
-from lmdbio.cli.output import DATA, OUTPUT, RECORDS_MAX, print_json
+from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
+from lmdbio.cli.output import print_json
+from lmdbio.cli.records import RecordNotFoundError, find_record, key_of, read_record, record_facts
 from lmdbio.errors import ProvenanceError
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import text_of
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_files
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.publish import Draft
+from lmdbio.system.pylmdb import lmdb
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -96,7 +89,7 @@ def cat(
     # All are found before anything is written: a key that is not there is no half an answer.
     with choosing(path, name, keys, numbers) as records:
         if as_json:
-            print_json([record_facts(look_at(*record)) for record in records])
+            print_json([record_facts(read_record(*record)) for record in records])
             return
         if not force:
             refuse_terminal(records)
@@ -155,7 +148,7 @@ def get(
                     at += len(piece)
                 draft.publish(overwrite=True)
         if as_json:
-            print_json(record_facts(look_at(glance, seen)))
+            print_json(record_facts(read_record(glance, seen)))
         elif output is None:
             if not force:
                 refuse_terminal(records[:1])
@@ -190,12 +183,12 @@ def choosing(
     with contextlib.ExitStack() as opened:
         glances: dict[str, Glance] = {}
 
-        def find(step: Callable[[Glance], list[Seen]]) -> list[tuple[Glance, Seen]]:
-            """Take the records of the first file that has some."""
+        def find(step: Callable[[Glance, bool], list[Seen]]) -> list[tuple[Glance, Seen]]:
+            """Return the records of the first file that has some; a step knows the last one."""
             for file in files:
                 with contextlib.ExitStack() as trying:
                     glance = glances.get(file) or trying.enter_context(glancing(file, name))
-                    if found := step(glance):
+                    if found := step(glance, file == files[-1]):
                         glances[file] = glance
                         opened.enter_context(trying.pop_all())
                         return [(glance, seen) for seen in found]
@@ -203,43 +196,27 @@ def choosing(
 
         records: list[tuple[Glance, Seen]] = []
         for text in keys:
-            one_of = partial(with_key, text=text, is_only=len(files) == 1)
-            found = find(one_of)
+            found = find(partial(with_key, text=text, is_only=len(files) == 1))
             if not found:
                 raise RecordNotFoundError(f"{path}: no key {text} in any of {len(files):,} files")
             records += found
         for number in numbers:
-            records += find(Numbered(number, len(files)))
+            left = number
+
+            def numbered(glance: Glance, is_last: bool) -> list[Seen]:
+                nonlocal left
+                if left < glance.db.entries or is_last:
+                    return [record_at(glance, left)]
+                left -= glance.db.entries
+                return []
+
+            records += find(numbered)
         yield records
 
 
-def with_key(glance: Glance, text: str, *, is_only: bool) -> list[Seen]:
+def with_key(glance: Glance, _: bool, *, text: str, is_only: bool) -> list[Seen]:
     """Return the records of a key; none, where others may have it."""
     return list(find_record(glance, text) if is_only else glance.find(key_of(glance, text)))
-
-
-class Numbered:
-    """Finds the record of a number, counted on from file to file.
-
-    Args:
-        number: number of the record, from 0.
-        files: number of files.
-    """
-
-    def __init__(self, number: int, files: int) -> None:
-        self._left, self._files = number, files
-
-    def __call__(self, glance: Glance) -> list[Seen]:
-        """Return the record if it is in this file, the next one.
-
-        Raises:
-            IndexError: this is the last file, and it is not.
-        """
-        self._files -= 1
-        if self._left < glance.db.entries or not self._files:
-            return [record_at(glance, self._left)]
-        self._left -= glance.db.entries
-        return []
 
 
 def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:
@@ -252,15 +229,12 @@ def refuse_terminal(records: list[tuple[Glance, Seen]]) -> None:
     if not is_terminal():
         return
     for glance, seen in records:
-        if seen.length and text_of(Glimpse(*_glimpse(glance, seen))) is None:
+        excerpt = Excerpt(glance.part(seen, LOOKED_AT).head, seen.length)
+        if seen.length and text_of(excerpt) is None:
             raise ValueError(
                 f"{glance.path}: this value is no text, and standard output is a terminal: "
                 "redirect it, or say --force"
             )
-
-
-def _glimpse(glance: Glance, seen: Seen) -> tuple[bytes, int]:
-    return glance.part(seen, LOOKED_AT).head, seen.length
 
 
 def is_terminal() -> bool:

@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
@@ -28,9 +29,8 @@ from lmdbio._core import (
     BlockForm,
     Engine,
 )
-from lmdbio.convert.clues import GivenOrders
 from lmdbio.convert.database_walk import DatabaseWalk
-from lmdbio.convert.target import HINT, WHAT, check_target, has_folder, make_folder
+from lmdbio.convert.put_order import GivenOrders, KeyLog
 from lmdbio.errors import (
     CorruptedError,
     Error,
@@ -40,6 +40,8 @@ from lmdbio.errors import (
 )
 from lmdbio.locate.refusals import refuse_cut, refuse_end
 from lmdbio.provenance import (
+    MAGIC,
+    PROVENANCE_DIR,
     Name,
     Provenance,
     find_data,
@@ -52,18 +54,19 @@ from lmdbio.provenance.freshness import (
     Steps,
 )
 from lmdbio.provenance.leaves import LeafReader
-from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.writer import Form, Made
-from lmdbio.remote import redacted
-from lmdbio.remote.data import open_data
-from lmdbio.system.log import tell
-from lmdbio.system.publish import Draft
+from lmdbio.remote import open_data, redacted
+from lmdbio.system.log import log
+from lmdbio.system.publish import Draft, unwritable
 
-__all__ = ["ConvertReport", "Form", "convert"]
+__all__ = ["ConvertReport", "Form", "convert", "try_target"]
 
 I64 = npt.NDArray[np.int64]
 
 ATTEMPTS = 3
+#: The file's name, and the way out, in the message that it can't be written.
+WHAT = "the provenance file"
+HINT = f"; name another place with --output or {PROVENANCE_DIR}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,9 @@ def convert(
     data = find_data(path, subdir)
     with open_data(data, engine, depth) as reader:
         target = sidecar_file(data, output)
-        if has_folder(output):
-            make_folder(target)
-        check_target(target, data, overwrite)
+        if _has_folder(output):
+            _make_folder(target)
+        _check_target(target, data, overwrite)
         with Draft(target, WHAT, hint=HINT) as draft:
             given = GivenOrders(order)
             attempts, walk, size = _settle(reader, draft, databases, form, given, progress)
@@ -226,7 +229,7 @@ def _settle(
         try:
             walk.run(databases)
             if walk.moved():
-                tell(f"{engine.path}: was committed to during a walk, and is walked again")
+                log(f"{engine.path}: was committed to during a walk, and is walked again")
                 continue
             refuse_end(engine.path, engine.size(), walk.end)
             size = walk.finish()
@@ -265,7 +268,7 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
                 mark = _core.mark_extents(np.ascontiguousarray(extents), mark)
                 steps.add(len(extents))
             same = same and mark == walked.mark
-            if walked.groups:
+            if len(walked.groups):
                 same = same and zlib.crc32(section.each_key().tobytes()) == walked.each_crc
         for section, walked in zip(written.sections, made, strict=False):
             order = section.order()
@@ -273,3 +276,69 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
                 same = same and zlib.crc32(order.tobytes()) == walked.order_crc
     if not same:
         raise ProvenanceError(f"{draft.target}: what was written does not read back as walked")
+
+
+# --- where it is written, checked before hours are spent on what it says ----------------------
+
+
+def try_target(data: Path, output: str | os.PathLike[str] | None = None) -> None:
+    """Raise what ``convert`` would, if it could not write its file; leave nothing there.
+
+    Args:
+        data: data file that is to be converted; it need not be there yet, but its folder.
+        output: argument of ``convert``.
+    """
+    target = sidecar_file(data, output)
+    _check_target(target, data, True)
+    if _has_folder(output):
+        folder = next(folder for folder in target.parents if os.path.lexists(folder))
+        target = folder / target.name
+    with Draft(target, WHAT, hint=HINT):
+        pass
+
+
+def _has_folder(output: str | os.PathLike[str] | None) -> bool:
+    """Return whether the file goes to a folder that was named for it, and is made.
+
+    Args:
+        output: argument of ``convert``; None: ``$LMDBIO_PROVENANCE_DIR`` counts, if it is set.
+    """
+    return output is not None or bool(os.environ.get(PROVENANCE_DIR))
+
+
+def _make_folder(target: Path) -> None:
+    """Make the folder that a provenance file goes to, if it is not there.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise unwritable(e, target, WHAT, HINT) from e
+
+
+def _check_target(target: Path, data: Path | str, overwrite: bool) -> None:
+    """Refuse to replace anything but a provenance file.
+
+    Raises:
+        FileExistsError: the target is something else, or is there and ``overwrite`` is False.
+        OSError: the target's folder cannot be searched.
+    """
+    if os.path.realpath(target) == os.path.realpath(data):
+        raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
+    try:
+        if not target.exists():
+            return
+    except OSError as e:  # a folder that may not be searched
+        raise unwritable(e, target, WHAT, HINT) from e
+    if isinstance(data, Path) and data.exists() and target.samefile(data):
+        raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "there is a provenance file already", str(target))
+    if not target.is_file():
+        raise FileExistsError(errno.EEXIST, "exists, and is no provenance file", str(target))
+    with target.open("rb") as file:
+        head = file.read(len(MAGIC))
+    if head and head != MAGIC:
+        raise FileExistsError(errno.EEXIST, "exists, and is no provenance file", str(target))

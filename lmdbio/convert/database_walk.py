@@ -6,23 +6,33 @@ walk -> parts -> digest of every page
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import _thread
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio import _core
-from lmdbio._core import Database, Engine, Extents, KeyFinder
-from lmdbio.convert.clues import Clues, GivenOrders
+from lmdbio._core import Database, Engine, Extents, History, KeyFinder, Leaves, Meta
+from lmdbio.convert.put_order import GivenOrders, KnownOrder, PutOrder
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.refusals import extents_end
 from lmdbio.provenance import Name, name_bytes, name_text
 from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
 from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Writer
-from lmdbio.system.background import Beside
+from lmdbio.provenance.writer_model import RECORDS_MAX, Evidence, find_history
+from lmdbio.system.log import log
 from lmdbio.system.publish import Draft
 
-__all__ = ["DatabaseWalk"]
+__all__ = ["Background", "DatabaseWalk"]
+
+#: Seconds that a thread needs to get going.
+START_SECONDS = 1e-4
 
 
 class DatabaseWalk:
@@ -89,7 +99,7 @@ class DatabaseWalk:
     def _parts(self, db: Database, digest: TreeDigest) -> Iterator[Part]:
         """Yield the parts of a database; every page goes through the digest."""
         self.steps.total += tree_pages(db)
-        with Beside() as beside:
+        with Background() as beside:
             for part in walk(self._engine, self._meta, db):
                 if part.chunk is not None:
                     # To hash a page takes as long as all the rest that is done with it.
@@ -198,3 +208,138 @@ class DatabaseWalk:
         clues.add(part.extents)
         self.end = max(self.end, extents_end(part.extents))
         return len(part.extents)
+
+
+class Background:
+    """One thing at a time, done in a thread, or where it did not start, when it is waited for.
+
+    Python's own threads wait for ever for one whose start failed for want of memory; here whoever
+    takes the lock first does the work.
+    """
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] | None = None
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._error: BaseException | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Start it. Until ``end`` nothing else may be started."""
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._done.acquire()
+        self._work = work
+        try:
+            _thread.start_new_thread(self._run, (work, self._taken, self._done))
+            time.sleep(START_SECONDS)
+        except (RuntimeError, MemoryError) as error:
+            log(f"work is not done in a thread beside, but when it is waited for: {error}")
+
+    def _run(
+        self, work: Callable[[], None], taken: _thread.LockType, done: _thread.LockType
+    ) -> None:
+        if not taken.acquire(blocking=False):  # it came too late
+            return
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+        finally:
+            done.release()
+
+    def end(self) -> None:
+        """Wait for what was begun, or do it; raise what it raised."""
+        work = self._work
+        if work is None:
+            return
+        if self._taken.acquire(blocking=False):
+            self._work = None
+            work()
+            return
+        self._done.acquire()
+        self._work = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The thread's work is about to go: an interrupt of the waiting is under way already.
+        while self._work is not None:
+            with contextlib.suppress(BaseException):
+                self.end()
+
+
+class Clues:
+    """Gathers on a walk over a database what says how it was made.
+
+    While there is hope for a history extents are held back: with one no table is made.
+
+    Args:
+        keys: KeyFinder, which follows all keys.
+        order: order of the keys, where the caller gave it.
+        hopeful: a history is wanted.
+        many: keys may have many values.
+    """
+
+    def __init__(
+        self, keys: KeyFinder, order: PutOrder | KnownOrder | None, *, hopeful: bool, many: bool
+    ) -> None:
+        self.keys, self.order = keys, order
+        self._many, self._each = many, [np.empty(0, np.uint64)]
+        self._hopeful = hopeful and not many
+        self._extents: list[Extents] = []
+        self._leaves: list[Leaves] = []
+        self._count, self._length = 0, 0
+        self._reason = "keys may have many values" if many else ""  # why there is no hope
+
+    def add_leaves(self, leaves: Leaves, each: npt.NDArray[np.uint64]) -> None:
+        """Add the next leaves of keys, and the values of each (empty: one)."""
+        self._leaves.append(leaves)
+        self._each.append(each)
+
+    def each(self) -> npt.NDArray[np.uint64] | None:
+        """Return how many values each key has; None: they have one each."""
+        return np.concatenate(self._each) if self._many else None
+
+    def add(self, extents: Extents) -> None:
+        """Add the next records."""
+        if not len(extents):
+            return
+        if not self._count:
+            self._length = int(extents["length"][0])
+        self._count += len(extents)
+        self._extents.append(extents)
+        shortest, longest = self.keys.sizes
+        if self._count > RECORDS_MAX:
+            self._reason = self._reason or f"more than {RECORDS_MAX:,} records"
+        elif shortest != longest and not self.keys.may_count:
+            self._reason = self._reason or "keys of different lengths"
+        elif (extents["length"] != self._length).any():
+            self._reason = self._reason or "values of different lengths"
+        self._hopeful = self._hopeful and not self._reason
+
+    def take(self, *, all_of_them: bool = False) -> list[Extents]:
+        """Hand over the extents held back, once there is no hope any more; none are kept."""
+        if self._hopeful and not all_of_them:
+            return []
+        taken, self._extents = self._extents, []
+        return taken
+
+    def leaves(self) -> Leaves | None:
+        """Return all leaves; None: they do not tell where the records lie, or one is empty."""
+        if self._many:
+            return None
+        every = np.concatenate(self._leaves) if self._leaves else np.empty(0, _core.LEAF)
+        return every if every["records"].all() else None
+
+    def history(self, meta: Meta, *, named: bool) -> tuple[History | None, str]:
+        """Find how these records came to be where they are; or None, and why that is not known."""
+        if named and meta.main_db.entries != 1:
+            return None, "it is not the only database"
+        if not self._hopeful or not self._count:
+            return None, self._reason or "no records"
+        extents = np.concatenate(self._extents)
+        shortest, longest = self.keys.sizes
+        size = shortest if shortest == longest else None
+        return find_history(Evidence(meta, extents, size, named, self.keys.end()))

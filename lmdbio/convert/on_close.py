@@ -36,16 +36,16 @@ from typing import Any, NoReturn, get_args
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert.convert import ConvertReport, convert
+from lmdbio.convert.put_order import KeyLog
 from lmdbio.convert.recording import Recording, unwrapped
 from lmdbio.errors import Error, IncompatibleError, moved_error
 from lmdbio.locate.open import Order, open_record_index
-from lmdbio.locate.open_database import guard_state, judged, settled
+from lmdbio.locate.open_database import guarded, settled
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
-from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.warn import warn
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]
@@ -164,9 +164,8 @@ def _recording(environment: Any, data: Path, output: Path | None) -> Recording:
     def begin() -> Recording:
         with Engine(data) as engine:
             meta = _core.read_meta(engine)
-            with judged(engine, meta):
+            with guarded(engine, meta):
                 found = _all_before(engine, meta, output)
-                guard_state(engine, meta)
         name_end = b"" if meta.layout.version == 1 else b"\0"
         return Recording(environment, found, meta.txnid, name_end)
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from lmdbio.provenance.put_order import KeyLog
-from lmdbio.pylmdb.find import lmdb
+from lmdbio.convert.put_order import KeyLog
+from lmdbio.system.pylmdb import lmdb
 
 __all__ = ["Recording", "RecordingCursor", "RecordingTransaction"]
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, ProvenanceError, ShortReadError, StaleError
-from lmdbio.locate.open_database import guard_state, judged, settled
+from lmdbio.locate.open_database import guarded, settled
 from lmdbio.locate.refusals import extents_end, refuse_cut, refuse_end
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.provenance import (
@@ -46,8 +46,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.remote import is_url, redacted
-from lmdbio.remote.data import open_data
+from lmdbio.remote import is_url, open_data, redacted
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -135,13 +134,12 @@ def verify(
                 opened.attach(LeafReader(reader, meta.layout))
                 _check_facts(reader, meta, opened)
             verifier = _Verifier(reader, meta, opened, progress)
-            with judged(reader, meta):
+            with guarded(reader, meta):
                 try:
                     verifier.run()
                 except ShortReadError:
                     refuse_cut(reader, meta)
                     raise
-                guard_state(reader, meta)
             return verifier.report(data, sidecar, time.monotonic() - began)
 
     return settled(os.fspath(data), walk_all, VERIFIED)
@@ -379,12 +377,12 @@ class _Verifier:
             if part.chunk is None or not part.keys:
                 continue
             for key in _core.leaf_keys(self._layout, part.chunk, self._engine.path):
-                told = pattern.key(number)
-                if key != told:
+                computed = pattern.key(number)
+                if key != computed:
                     assert self._provenance is not None
                     raise StaleError(
                         f"{self._provenance.path}: key {number} of {name_text(section.name)} is "
-                        f"{key!r} in {self._engine.path}, not {told!r}"
+                        f"{key!r} in {self._engine.path}, not {computed!r}"
                     )
                 number += 1
 

@@ -79,23 +79,23 @@ def _limit(facts: Facts) -> str:
             "decoding is what takes time."
         )
     is_small = 0 < sample.median_bytes < SMALL_BYTES
-    told = ""
+    measured = ""
     if facts.tuned.random_rate and facts.tuned.random_bytes:
         a_second, of = facts.tuned.random_rate / facts.tuned.random_bytes, facts.tuned.random_bytes
-        told = f" ({a_second:,.0f} requests of {size_text(of)} a second were measured)"
+        measured = f" ({a_second:,.0f} requests of {size_text(of)} a second were measured)"
     if not under.disk:
         return (
             f"The way to the storage: {under.file_system or 'it'} answers each request late, "
-            f"whatever its size; the more are in flight, the better{told}."
+            f"whatever its size; the more are in flight, the better{measured}."
         )
     if is_small:
         return (
             f"Requests: at random, each value of {size_text(sample.median_bytes)} that is not in "
-            f"memory costs the disk one{told}."
+            f"memory costs the disk one{measured}."
         )
     rate = facts.tuned.stream_rate
-    told = f", {size_text(rate)}/s measured in order" if rate else ""
-    return f"The disk's bandwidth{told}: values are large enough for it."
+    measured = f", {size_text(rate)}/s measured in order" if rate else ""
+    return f"The disk's bandwidth{measured}: values are large enough for it."
 
 
 def _next_command(facts: Facts) -> tuple[str, str]:

@@ -267,8 +267,8 @@ def judge_tuned(facts: Facts) -> Verdicts:
     if tuned.when:
         measured = ((tuned.stream_rate, "in order"), (tuned.random_rate, "at random"))
         rates = [f"{size_text(rate)}/s {how}" for rate, how in measured if rate is not None]
-        told = f": {' and '.join(rates)}" if rates else ""
-        yield good(f"This file system was measured on {tuned.when}{told}.")
+        text = f": {' and '.join(rates)}" if rates else ""
+        yield good(f"This file system was measured on {tuned.when}{text}.")
     elif not facts.storage.in_memory:
         yield note(
             "Nobody has measured this file system: engine, depth and request sizes are those "

@@ -7,12 +7,13 @@
     open_snapshot  its state, and what transactions on one state have in common
     database     handles of named databases
     transaction  a snapshot, and gets in it
-    cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
-    copying      copies, which py-lmdb makes
-    shown        an environment on a small card, as notebooks show it
+    cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator`` of
+                 records, which are read ahead in blocks
+    card         an environment on a small card, as notebooks display it
     unwritten    writable environments that a program only reads, and the warning of them
-    run          records that an iterator hands out from blocks read ahead
+    launch       a program run as ``python`` runs it, where ``import lmdb`` gives lmdbio
+    monitor      what such a program reads, its forks too, and what a change would gain
 
 Uses ``reading``, ``locate``, ``convert``, ``machine``, ``provenance``, ``observe``,
-``inside``, ``pylmdb``, ``remote`` and ``_core``.
+``inside``, ``remote`` and ``_core``.
 """

@@ -16,8 +16,7 @@ from lmdbio.errors import (
     CorruptedError,
     lmdb_error,
 )
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system.pylmdb import Counterpart, lmdb
 from lmdbio.system.slim import index as as_index
 
 TYPE_CHECKING = False
@@ -107,7 +106,7 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
         first = self._txn._keys(self._db).record(key)
         if first is None:
             raise CorruptedError(
-                f"{self._txn._engine.path}: key {key!r} is not where it was found"
+                f"{self._txn._opened.pages.engine.path}: key {key!r} is not where it was found"
             )
         found = first + (self._dups_before(key, bytes(self.value())) if self._dup else 0)
         self._txn._verify()
@@ -132,7 +131,9 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
             return False
         key = keys.key(at)
         if not self.set_key(key):
-            raise CorruptedError(f"{self._txn._engine.path}: record {at} is not at key {key!r}")
+            raise CorruptedError(
+                f"{self._txn._opened.pages.engine.path}: record {at} is not at key {key!r}"
+            )
         if keys.groups is not None:
             for _ in range(at - keys.groups[keys.groups.key_of(at)].start):
                 self.next_dup()

@@ -26,14 +26,13 @@ from lmdbio.errors import (
     ShortReadError,
     closed_error,
     lmdb_error,
-    retold,
+    reclassified,
 )
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
-from lmdbio.remote import absolute, is_url, shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import absolute, is_url, label, open_data
+from lmdbio.system import reader_slots
+from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False
@@ -90,8 +89,10 @@ class _Counted:
         engine, direct_path = self.engine, self.direct_path
         if engine is not None:
             noted = engine.note_counts()
-            past = None if direct_path is None else direct_path.counts()
-            self._last = noted if past is None or not past.requests else lambda: noted() + past
+            direct = None if direct_path is None else direct_path.counts()
+            self._last = (
+                noted if direct is None or not direct.requests else lambda: noted() + direct
+            )
 
 
 class DataFile(_Counted):
@@ -155,7 +156,7 @@ class DataFile(_Counted):
         block_bytes_max: int,
         why_readonly: str = "",
     ) -> None:
-        self.path, self.subdir = shown(path), keywords.subdir
+        self.path, self.subdir = label(path), keywords.subdir
         self.location = absolute(path)
         self.lock = LockFile(self.location, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
@@ -183,10 +184,9 @@ class DataFile(_Counted):
             raise _unopened(self.path, data, error) from error
         self._choice = self._choose(overrides)
         try:
-            newest = newest_state(self.open_engine())
+            raw, meta = newest_state(self.open_engine())
         except (InvalidError, ShortReadError) as error:
             raise _unopened(self.path, data, error) from error
-        raw, meta = newest.raw, newest.meta
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
@@ -306,10 +306,10 @@ class DataFile(_Counted):
             try:
                 slot = slots.begin()
             except lmdb.MapResizedError:
-                self.lock.tell_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
+                self.lock.log_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
-                return (*self.newest(reader_slots.number(slot)), slot)
+                return (*self.newest(slot.id()), slot)
             except LookupError:
                 del slot  # a commit in between
             except BaseException:
@@ -399,13 +399,13 @@ def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
     if isinstance(error, OSError):
         return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)
     if isinstance(error, ShortReadError):  # it ends before its trees begin
-        return retold(error, InvalidError, MDB_INVALID)
+        return reclassified(error, InvalidError, MDB_INVALID)
     try:
         status = os.stat(data)  # noqa: PTH116
     except (OSError, ValueError):
         return error
     if S_ISDIR(status.st_mode):
-        return retold(error, lmdb.Error, errno.EISDIR)
+        return reclassified(error, lmdb.Error, errno.EISDIR)
     if S_ISREG(status.st_mode) and not status.st_size:
-        return retold(error, lmdb.Error, errno.EBADF)
+        return reclassified(error, lmdb.Error, errno.EBADF)
     return error

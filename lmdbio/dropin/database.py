@@ -5,8 +5,7 @@ from __future__ import annotations
 from lmdbio import _core
 from lmdbio._core import WANT_KEY
 from lmdbio.errors import MDB_DBS_FULL, lmdb_error
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

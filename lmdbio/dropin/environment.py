@@ -22,7 +22,7 @@ Known differences:
 * a handle from ``open_db`` may be used in transactions that began before it.
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot
-(lmdbio/pylmdb/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
+(lmdbio/system/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
 same process has the file open in py-lmdb, or py-lmdb is older than 2.0; a child whose parent has
 it open; a file grown beyond what py-lmdb has mapped), the meta pages are read again after each
 batch of reads, and results are refused with ``lmdb.Error`` once a writer is two commits past the
@@ -48,18 +48,18 @@ from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Transaction, begin, in_own
-from lmdbio.errors import MovedError, lmdb_error
+from lmdbio.errors import MDB_BAD_TXN, MovedError, lmdb_error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import is_url, label
 from lmdbio.system import fork
 from lmdbio.system.amounts import BYTES_MAX, whole
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from lmdbio.locate.open import Order
@@ -192,9 +192,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
             txn._after_fork()
 
     def _repr_html_(self) -> str:
-        from lmdbio.dropin.shown import show
+        from lmdbio.dropin.card import card_html
 
-        return show(self, self._file)
+        return card_html(self, self._file)
 
     # --- py-lmdb's surface
 
@@ -263,16 +263,11 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 
     def copy(self, path: str, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment into folder or file ``path``; py-lmdb does it."""
-        self._copy(lambda env, of: env.copy(path, compact=compact, txn=of), txn, compact)
+        _copy(self._file, lambda env, of: env.copy(path, compact=compact, txn=of), txn, compact)
 
     def copyfd(self, fd: int, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment to a descriptor; py-lmdb does it."""
-        self._copy(lambda env, of: env.copyfd(fd, compact=compact, txn=of), txn, compact)
-
-    def _copy(self, call: Any, *how: Any) -> None:
-        from lmdbio.dropin.copying import copy_by_lmdb
-
-        copy_by_lmdb(self._file, call, *how)
+        _copy(self._file, lambda env, of: env.copyfd(fd, compact=compact, txn=of), txn, compact)
 
     def sync(self, force: bool = False) -> None:
         """Raise ReadonlyError."""
@@ -319,8 +314,8 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     def flags(self) -> dict[str, bool]:
         """Return the flags that it was opened with, under the names of ``open``'s keywords."""
         self._file.open_engine()
-        shown = ("subdir", "metasync", "sync", "map_async", "readahead", "meminit", "lock")
-        flags = {name: bool(getattr(self._keywords, name)) for name in shown}
+        names = ("subdir", "metasync", "sync", "map_async", "readahead", "meminit", "lock")
+        flags = {name: bool(getattr(self._keywords, name)) for name in names}
         return {**flags, "readonly": True, "writemap": False}  # LMDB reads without a writemap
 
     def path(self) -> str:
@@ -381,7 +376,7 @@ def _refuse_url(path: str | bytes) -> None:
         ReadonlyError: it is.
     """
     if is_url(path):
-        named = shown(os.fsdecode(path))
+        named = label(os.fsdecode(path))
         raise lmdb_error(f"{named}: is read, not written: say readonly=True", errno.EACCES)
 
 
@@ -398,8 +393,44 @@ def _impose(path: str, keywords: LmdbKeywords) -> str:
     """
     if not is_url(path) and not os.path.exists(keywords.data_file(path)):  # noqa: PTH110
         raise lmdb_error(f"{path}: is not there, and would be made: {IMPOSED}", errno.EACCES)
-    tell(f"{path}: is opened readonly: {IMPOSED}")
+    log(f"{path}: is opened readonly: {IMPOSED}")
     return IMPOSED
+
+
+def _copy(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, compact: Any) -> None:
+    """Have py-lmdb copy a file.
+
+    Args:
+        file: data file to copy.
+        call: function that copies py-lmdb's environment, and its transaction or None.
+        txn: transaction of ours, whose state is copied; None: the newest.
+        compact: argument of ``Environment.copy``, as its caller gave it.
+
+    Raises:
+        TypeError: ``txn`` is no transaction, or goes with ``compact`` alone.
+        BadTxnError: it has ended.
+        lmdb.Error: it holds no reader slot, and its state is no longer the newest.
+    """
+    file.open_engine()
+    if txn is not None and not isinstance(txn, _core.Transacts):
+        raise TypeError("invalid type")
+    if txn is not None and not compact:
+        raise TypeError("txn argument only compatible with compact=True")
+    if txn is not None and txn._ended:
+        raise lmdb_error("mdb_env_copy3", MDB_BAD_TXN)
+    if file.open_engine().remote_file is not None:
+        raise lmdb_error(f"{file.path}: is copied by lmdbio pull")
+    lock_file, slot = file.lock_file(), None if txn is None else txn._slot
+    if slot is not None:
+        call(lock_file, slot)
+    elif txn is not None and file.newest(None)[0].txnid != txn._opened.meta.txnid:
+        raise lmdb_error(f"{file.path}: only a reader slot (lock=True) holds an older state")
+    elif lock_file is not None:
+        call(lock_file, None)
+    else:
+        options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
+        with lmdb.open(os.fsencode(file.location), **options) as env:
+            call(env, None)
 
 
 def _facts(env: Environment) -> Facts:

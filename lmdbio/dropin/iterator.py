@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
-from lmdbio.dropin.position import WANT_ITEM, Position
-from lmdbio.dropin.run import Run
+from lmdbio.dropin.position import WANT_ITEM, Position, Run
 from lmdbio.machine.budget import cached_bytes_max
 
 TYPE_CHECKING = False
@@ -86,7 +85,7 @@ class CursorIterator(_core.Items):
 
     def _begin(self) -> None:
         cursor = self._cursor
-        txn, file = cursor._txn, cursor._txn._file
+        opened, file = cursor._txn._opened, cursor._txn._file
         values = bool(self._wanted & WANT_VALUE)
         scan = _core.Scan(
             cursor._c,
@@ -99,11 +98,12 @@ class CursorIterator(_core.Items):
         )
         self.begin(
             scan,
-            txn._snapshot,
-            buffers=txn._buffers,
-            mapping=txn._mapping if values else None,
+            opened.snapshot,
+            buffers=opened.buffers,
+            mapping=opened.mapping if values else None,
         )
-        cursor._run = Run(self, scan, txn._direct_path, values=values, dup=cursor._dup)
+        direct_path = file.open_direct_path()
+        cursor._run = Run(self, scan, direct_path, values=values, dup=cursor._dup)
         if cursor._lookup is None:  # another thread has closed it, and found no run to end
             cursor._end_run()
             cursor._check()
@@ -116,7 +116,7 @@ class CursorIterator(_core.Items):
             found = run.next_block()
             cursor._txn._verify()
         except BaseException:
-            run.take_back()
+            run.revoke()
             try:
                 cursor._txn._verify()
             finally:

@@ -10,6 +10,7 @@ first is a matter of speed alone, as all choices are; the second is compared wit
 
 from __future__ import annotations
 
+import os
 import time
 
 from lmdbio import _core
@@ -19,10 +20,13 @@ from lmdbio.machine.budget import ENVIRONMENT, budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
 from lmdbio.machine.overrides import VARIABLES, Overrides
 from lmdbio.reading.engines import choose_reading
-from lmdbio.system import variables
 from lmdbio.system.frozen import dataclass
 
-__all__ = ["Reading", "State", "choose_known", "forget", "newest_state"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Reading", "choose_known", "forget", "newest_state"]
 
 #: How old a choice may be. As old as what it rests on may be (``machine.storage``).
 RECENT_SECONDS = 1.0
@@ -32,6 +36,9 @@ CHOICES_MAX, FILES_MAX = 16, 256
 META_BYTES_MAX = 16 << 10
 #: Variables of the environment that a choice depends on.
 _ASKED = tuple(name.encode() for name in (*VARIABLES.values(), ENVIRONMENT, *tuned_folder.FOLDERS))
+#: ``os.environ`` and ``os.environb`` are views of this. The latter does as well, at its pace:
+#: ``os.environ.get`` takes most of a microsecond, for it encodes, decodes and raises.
+_environ: Mapping[bytes, bytes] = getattr(os.environ, "_data", os.environb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +58,8 @@ class Reading:
     budget_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """The newest state of a file.
-
-    Attributes:
-        raw: bytes of both meta pages; None: a commit came between.
-        meta: Meta that they hold.
-    """
-
-    raw: bytes | None
-    meta: _core.Meta
-
-
 _readings: dict[tuple[object, ...], tuple[float, Reading]] = {}
-_states: dict[str, State] = {}
+_states: dict[str, tuple[bytes, _core.Meta]] = {}
 
 
 def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
@@ -78,7 +72,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
         ValueError: a variable of the environment makes no sense.
     """
     device = engine.device
-    question = device, overrides, tuned_folder.changes(), variables.texts(_ASKED)
+    question = device, overrides, tuned_folder.changes(), tuple(map(_environ.get, _ASKED))
     found, now = _readings.get(question), time.monotonic()
     if found is not None and now - found[0] < RECENT_SECONDS:
         return found[1]
@@ -91,7 +85,7 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
 
 
 def _choose(engine: _core.Engine, overrides: Overrides) -> Reading:
-    facts = storage.look(engine, cached=False)
+    facts = storage.inspect(engine, cached=False)
     advised = (facts.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
     return Reading(
         choose_reading(engine, "single", overrides, facts=facts),
@@ -108,8 +102,11 @@ def forget() -> None:
     _states.clear()
 
 
-def newest_state(engine: _core.Engine) -> State:
+def newest_state(engine: _core.Engine) -> tuple[bytes | None, _core.Meta]:
     """Return the newest state of the file that ``engine`` has open.
+
+    Returns:
+        The bytes of both meta pages (None: a commit came between), and what they say.
 
     Raises:
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: no readable LMDB file.
@@ -118,17 +115,16 @@ def newest_state(engine: _core.Engine) -> State:
     known = _states.get(engine.path)
     if known is not None:
         try:
-            if _core.meta_bytes(engine, known.meta.layout) == known.raw:
+            if _core.meta_bytes(engine, known[1].layout) == known[0]:
                 return known
-        except (OSError, Error):  # such as a file that is shorter now, of which read_meta tells
+        except (OSError, Error):  # such as a file that is shorter now, which read_meta reports
             pass
     meta = _core.read_meta(engine)
     newest, is_there, raw = _core.look_whole(engine, meta)
     if newest != meta.txnid or not is_there:
-        return State(None, meta)
-    state = State(raw, meta)
+        return None, meta
     if len(raw) <= META_BYTES_MAX:
         if len(_states) >= FILES_MAX:
             _states.clear()
-        _states[engine.path] = state
-    return state
+        _states[engine.path] = raw, meta
+    return raw, meta

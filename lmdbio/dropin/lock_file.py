@@ -7,9 +7,9 @@ import os
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import closed_error
-from lmdbio.pylmdb import reader_slots
 from lmdbio.remote import is_url
-from lmdbio.system.log import tell
+from lmdbio.system import reader_slots
+from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class LockFile:
             slots = None  # which the exception would hold
             raise closed_error()
         if slots is None:
-            self.tell_unheld(why)
+            self.log_unheld(why)
         self.slots = self.slots or slots  # those of a parent tell who reads
         self.wanted = not reader_slots.are_inherited(key)
         return slots
@@ -70,9 +70,9 @@ class LockFile:
         with reader_slots.guard:  # the last to go closes them, before another thread opens them
             self.slots = None
 
-    def tell_unheld(self, why: str) -> None:
-        """Tell who listens that no slot is held."""
-        tell(
+    def log_unheld(self, why: str) -> None:
+        """Log that no slot is held."""
+        log(
             f"{self._path}: no reader slot holds what is read, for {why}: reads look whether a "
             "writer came between, and refuse what it may have overwritten"
         )

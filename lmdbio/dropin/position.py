@@ -1,13 +1,16 @@
 """position: where a cursor stands in one database, and how it is moved and read there.
 
 The C cursor (``_core.Cursor``) makes the moves. While an iterator hands out records of a run
-(``Run``), the position is that of the record handed out last; any move puts the C cursor there
-first (``_settle``). Both py-lmdb's surface (``Cursor``) and the iterators stand on this.
+(``Run``), which are read ahead in blocks, the position is that of the record handed out last; any
+move puts the C cursor there first (``_settle``). Both py-lmdb's surface (``Cursor``) and the
+iterators stand on this. C hands out the records of a block without Python; a run keeps count.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import time
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
@@ -27,9 +30,18 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from lmdbio.dropin.data_file import DataFile
-    from lmdbio.dropin.run import Run
+    from lmdbio.dropin.open_snapshot import OpenSnapshot
     from lmdbio.locate.key_index import KeyIndex
     from lmdbio.reading.direct_path import DirectPath
+
+    class RunOwner(Protocol):
+        """The part of an iterator that a run uses."""
+
+        def block(self, count: int) -> None: ...
+
+        def left(self) -> int: ...
+
+        def stop(self) -> None: ...
 
     class Snapshotted(Protocol):
         """The part of a transaction that its cursors use."""
@@ -38,22 +50,7 @@ if TYPE_CHECKING:
         def _file(self) -> DataFile: ...
 
         @property
-        def _buffers(self) -> bool: ...
-
-        @property
-        def _direct_path(self) -> DirectPath: ...
-
-        @property
-        def _engine(self) -> _core.Engine: ...
-
-        @property
-        def _mapping(self) -> memoryview | None: ...
-
-        @property
-        def _pages(self) -> _core.Pages: ...
-
-        @property
-        def _snapshot(self) -> _core.Snapshot: ...
+        def _opened(self) -> OpenSnapshot: ...
 
         def _record_of(self, db: Any) -> _core.Database: ...
 
@@ -66,9 +63,11 @@ if TYPE_CHECKING:
         def cursor(self, db: Any = None) -> Any: ...
 
 
-__all__ = ["WANT_ITEM", "Position"]
+__all__ = ["WANT_ITEM", "Position", "Run"]
 
 WANT_ITEM = WANT_KEY | WANT_VALUE
+#: Blocks that grow, up to those that are large enough to pass by the page cache.
+BLOCKS_BEFORE_BYPASS = 3
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
 
 
@@ -107,7 +106,7 @@ class Position(_core.Stands):
         if lookup is None:
             raise closed_error()
         if made is None:
-            made = self._made = _core.Cursor.of(self._txn._pages, lookup)
+            made = self._made = _core.Cursor.of(self._txn._opened.pages, lookup)
         return made
 
     @property
@@ -117,7 +116,7 @@ class Position(_core.Stands):
 
     @property
     def _empty(self) -> Any:
-        return memoryview(b"") if self._txn._buffers else b""
+        return memoryview(b"") if self._txn._opened.buffers else b""
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
@@ -217,7 +216,7 @@ class Position(_core.Stands):
         """Return key, value or both as the transaction hands them out."""
         if self._keyless:
             key = b""
-        if self._txn._buffers:
+        if self._txn._opened.buffers:
             key, value = memoryview(key), memoryview(value)
         if wanted == WANT_ITEM:
             return key, value
@@ -227,7 +226,7 @@ class Position(_core.Stands):
         """Return the current key, value or item, empty where the cursor stands nowhere."""
         self._check()
         if self._is_stale:
-            self._look_again()
+            self._resume()
         if not self._placed:
             return (self._empty, self._empty) if wanted == WANT_ITEM else self._empty
         if self._run is not None:
@@ -242,7 +241,7 @@ class Position(_core.Stands):
             self._move(Move.CURRENT)
         return self._get(wanted)
 
-    def _look_again(self) -> None:
+    def _resume(self) -> None:
         """Take the place of the C cursor as ours, also after a move that failed."""
         self._is_stale = False
         if self._lookup is not None and (self._keyless or not self._placed):
@@ -256,3 +255,110 @@ class Position(_core.Stands):
         """
         self._check()
         return self._placed
+
+
+class Run:
+    """Records that an iterator hands out from blocks read ahead.
+
+    Attributes:
+        owner: the iterator.
+        values: whether values are read, besides keys.
+    """
+
+    __slots__ = ("_block", "_blocks", "_direct", "_direct_path", "_dup", "_pid", "_revoked",
+                 "_scan", "_tail", "owner", "values")  # fmt: skip
+
+    def __init__(
+        self,
+        owner: RunOwner,
+        scan: _core.Scan,
+        direct_path: DirectPath,
+        *,
+        values: bool,
+        dup: bool,
+    ) -> None:
+        self.owner, self.values = owner, values
+        self._direct_path, self._direct, self._blocks = direct_path, (0, 0.0), 0
+        self._scan, self._dup, self._pid = scan, dup, os.getpid()
+        #: Records before the block that is handed out, and in it.
+        self._block = 0, 0
+        self._revoked = 0  # records of a block that was taken back
+        #: Key and value (of duplicates) of the last record of the block before.
+        self._tail: tuple[bytes, bytes] | None = None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the parent of this process began the reads ahead."""
+        return self._pid != os.getpid()
+
+    def next_block(self) -> bool:
+        """Give the iterator a block to hand out; return False at the end.
+
+        Raises:
+            OSError, Error: the block cannot be read.
+        """
+        # Ctrl-C may come between any two of these; ``last`` tells the same place all the while.
+        handed_out = self._handed_out()
+        self._tail = self._at(handed_out, self._wanted)
+        self._block = self._block[0] + handed_out, 0
+        self.owner.block(0)
+        if not self._revoked:
+            self._revoked = self._scan.advance()
+        count = self._revoked
+        self.owner.block(count)
+        self._block, self._revoked = (self._block[0], count), 0
+        if count:
+            self._choose_engine()
+        return count != 0
+
+    def revoke(self) -> None:
+        """Take a new block back: the record before it stays the position."""
+        left = self.owner.left()
+        if left:
+            self._block, self._revoked = (self._block[0], 0), left
+            self.owner.block(0)
+
+    def _choose_engine(self) -> None:
+        """Choose the engine of the blocks to come, and report how fast the last one was."""
+        self._blocks += 1
+        if self._blocks < BLOCKS_BEFORE_BYPASS:
+            return
+        size, seconds = self._scan.direct_reads()
+        if size > self._direct[0]:
+            now = time.monotonic()
+            times = now - seconds + self._direct[1], now
+            self._direct_path.record(size - self._direct[0], times)
+            self._direct = size, seconds
+        self._scan.bypass(self._direct_path.engine())
+
+    def last(self, wanted: int) -> tuple[bytes, bytes] | None:
+        """Return key and value of the record last handed out; None: there was none."""
+        return self._at(self._handed_out(), wanted)
+
+    def settle(self, cursor: _core.Cursor) -> None:
+        """Put the cursor from which the run began on the record last handed out, if any was.
+
+        Raises:
+            OSError, Error: as ``Scan.settle``.
+        """
+        handed_out = self._handed_out()
+        place = self._at(handed_out, self._wanted)
+        if place is not None:
+            self._scan.settle(cursor, self._block[0] + handed_out, *place, both=self._dup)
+
+    def _handed_out(self) -> int:
+        """Return how many records of the block were handed out; 0: the one before it counts."""
+        return max(0, self._block[1] - self.owner.left())
+
+    @property
+    def _wanted(self) -> int:
+        """The parts of a record that tell its place."""
+        return WANT_ITEM if self._dup else WANT_KEY
+
+    def _at(self, handed_out: int, wanted: int) -> tuple[bytes, bytes] | None:
+        return self._scan.record(handed_out - 1, wanted) if handed_out else self._tail
+
+    def end(self) -> None:
+        """Stop the iterator and end the reads ahead."""
+        self.owner.stop()
+        self._scan.close()

@@ -11,9 +11,8 @@ from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
 from lmdbio.errors import closed_error, lmdb_error
 from lmdbio.observe import active
-from lmdbio.pylmdb import reader_slots
-from lmdbio.pylmdb.find import lmdb
-from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.system import reader_slots
+from lmdbio.system.pylmdb import Counterpart, lmdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from lmdbio.dropin.open_snapshot import OpenSnapshot
     from lmdbio.locate.key_index import KeyIndex
-    from lmdbio.reading.direct_path import DirectPath
 
     Made = TypeVar("Made")
 
@@ -103,40 +101,11 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         file: DataFile = self._env._file
         return file
 
-    @property
-    def _meta(self) -> _core.Meta:
-        return self._opened.meta
-
-    @property
-    def _pages(self) -> _core.Pages:
-        return self._opened.pages
-
-    @property
-    def _snapshot(self) -> _core.Snapshot:
-        return self._opened.snapshot
-
-    @property
-    def _buffers(self) -> bool:
-        return self._opened.buffers
-
-    @property
-    def _mapping(self) -> memoryview | None:
-        """Values are lent from here."""
-        return self._opened.mapping
-
-    @property
-    def _engine(self) -> _core.Engine:
-        return self._opened.pages.engine
-
-    @property
-    def _direct_path(self) -> DirectPath:
-        return self._file.open_direct_path()
-
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Transaction' object")
 
     def _after_fork(self) -> None:
-        self._snapshot.lose()
+        self._opened.snapshot.lose()
         if self._slot is not None:
             reader_slots.keep_inherited(self._slot)
             self._slot = None
@@ -156,9 +125,9 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         if self._slot is not None:
             return
-        past = self._file.direct_requests()
-        self._snapshot.check(doubt=past != self._past or self._mapping is not None)
-        self._past = past
+        direct = self._file.direct_requests()
+        self._opened.snapshot.check(doubt=direct != self._past or self._opened.mapping is not None)
+        self._past = direct
 
     def _database(self, db: _Database | None) -> _Database | None:
         _check_handle(db, self._env)
@@ -226,12 +195,12 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def stat(self, db: _Database | None = None) -> dict[str, int]:
         """Return the sizes and counts of a database in this snapshot."""
-        return stat_of(self._meta.layout, self._record_of(db))
+        return stat_of(self._opened.meta.layout, self._record_of(db))
 
     def id(self) -> int:
         """Return the number of the transaction that wrote the snapshot."""
         self._check()
-        return self._meta.txnid
+        return self._opened.meta.txnid
 
     def commit(self) -> None:
         """End the transaction.

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import Error, NotReadonlyWarning
-from lmdbio.machine import tuned
 from lmdbio.machine.choice import rate_text
+from lmdbio.reading.engines import find_calibration
 from lmdbio.system.process import at_end, is_first
 from lmdbio.system.warn import Place, caller, warn_of
 
@@ -70,7 +70,7 @@ class Opened(NamedTuple):
 _noted: dict[Any, Opened] = {}
 #: The process that has asked to be called at its end.
 _pid = 0
-#: Somebody else tells of them.
+#: Somebody else reports them.
 _is_left = False
 
 
@@ -97,11 +97,11 @@ def _note(path: str | bytes, environment: Any, keywords: LmdbKeywords) -> None:
     _noted[path] = Opened(os.fsdecode(path), str(file), inode, txnid, caller(), os.getpid())
     if _pid != os.getpid():
         _pid = os.getpid()
-        at_end(_tell)
+        at_end(_warn)
 
 
 def leave() -> None:
-    """Warn of none, here and in processes forked from here: the caller takes them, and tells."""
+    """Warn of none, here and in processes forked from here: the caller takes and reports them."""
     global _is_left
     _is_left = True
 
@@ -114,7 +114,7 @@ def take() -> list[Opened]:
     return mine
 
 
-def _tell() -> None:
+def _warn() -> None:
     """Warn of each line that opened what was not written to then."""
     found: dict[Place, list[Opened]] = {}
     for one in () if _is_left else take():
@@ -136,20 +136,20 @@ def _text(opened: list[Opened]) -> str:
 
 def gain_of(file: str) -> str:
     """Return what is known of the gain where lmdbio reads: in general, and of its storage."""
-    told = measured(file)
-    return f"{GAIN}; {told}" if told else GAIN
+    rates = measured(file)
+    return f"{GAIN}; {rates}" if rates else GAIN
 
 
 def measured(file: str) -> str:
     """Return what ``lmdbio tune`` has measured of a file's storage; "": nothing."""
     try:
         with _core.Engine(file) as engine:
-            kept = tuned.find(engine)
+            stored = find_calibration(engine)
     except (OSError, Error, RuntimeError):
         return ""
-    if kept is None or kept.calibration is None:
+    if stored is None or stored.calibration is None:
         return ""
-    samples = [one for one in kept.calibration.samples if one.pattern == "random"]
+    samples = [one for one in stored.calibration.samples if one.pattern == "random"]
     size = max((one.request_bytes for one in samples if one.depth == 1), default=0)
     alike = [one for one in samples if one.request_bytes == size]
     best = max(alike, key=lambda one: one.rate, default=None)

@@ -1,6 +1,6 @@
 """inside: what values and keys look like, guessed from their bytes, and shown. Pure.
 
-    glimpse    the first and the last bytes of a value
+    excerpt    the first and the last bytes of a value
     kinds      the kind of a value: ``guess``
     images     image files by their first bytes, and their sizes by their headers
     wire       protobuf, Caffe's Datum and msgpack, walked by hand
@@ -9,10 +9,9 @@
     keytext    keys as text that people can type, and back
     preview    a few lines that show a value
     names      file names for keys
-    pictures   pictures of arrays, and a small writer of PNG files
-    thumbnails small pictures of values
+    pictures   small pictures of values: image files shrunk, arrays drawn
     summary    sizes, kinds and keys of some records, summed up
-    page       one HTML page of thumbnails
+    page       one HTML page of small pictures
     cards      records as cards of it, and a small card for notebooks
 
 Uses ``page`` for its look; NumPy, zstandard and, where it is installed, Pillow.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import Kind
 from lmdbio.inside.page import Card
+from lmdbio.inside.pictures import has_pillow, thumbnail
 from lmdbio.inside.preview import preview_lines
-from lmdbio.inside.thumbnails import has_pillow, thumbnail
 
 __all__ = ["RECORDS", "CardMaker", "notebook_card", "shown_on_card"]
 
@@ -49,21 +49,21 @@ class CardMaker:
         self._side, self._pillow, self._plain_left = side, pillow, plain_bytes_max
         self._value_bytes_max = value_bytes_max
 
-    def card(self, key: str, kind: Kind, glimpse: Glimpse, read: Callable[[], bytes]) -> Card:
+    def card(self, key: str, kind: Kind, excerpt: Excerpt, read: Callable[[], bytes]) -> Card:
         """Return the card of a record.
 
         Args:
             key: key as text.
-            kind, glimpse: Kind and Glimpse of its value.
-            read: function that gives all of the value; called where the glimpse is a part, and a
+            kind, excerpt: Kind and Excerpt of its value.
+            read: function that gives all of the value; called where the excerpt is a part, and a
                 picture may come of it.
         """
         inner = kind.inner.detail if kind.inner is not None else ""
         detail = ", ".join(filter(None, (kind.detail, inner)))
-        facts = (key, glimpse.length or 0, kind.title, detail)
+        facts = (key, excerpt.length or 0, kind.title, detail)
         may_be = kind.picture is not None or kind.name in ("Datum", "npy")
-        if may_be and (glimpse.length or 0) <= self._value_bytes_max:
-            value = glimpse.head if glimpse.is_whole else read()
+        if may_be and (excerpt.length or 0) <= self._value_bytes_max:
+            value = excerpt.head if excerpt.is_whole else read()
             found = thumbnail(
                 value, kind, self._side, pillow=self._pillow, plain_bytes_max=self._plain_left
             )
@@ -73,13 +73,13 @@ class CardMaker:
             if found is not None:
                 self.made += 1
                 return Card(*facts, image=found.uri, width=found.width, height=found.height)
-        return Card(*facts, lines=() if kind.group == "database" else _lines(glimpse, kind))
+        return Card(*facts, lines=() if kind.group == "database" else _lines(excerpt, kind))
 
 
-def _lines(glimpse: Glimpse, kind: Kind) -> tuple[str, ...]:
+def _lines(excerpt: Excerpt, kind: Kind) -> tuple[str, ...]:
     """Return lines for a card, which is narrow."""
     width = TEXT_WIDTH if kind.group in ("text", "packed") else HEX_WIDTH
-    return tuple(preview_lines(glimpse, kind, TEXT_LINES, width))
+    return tuple(preview_lines(excerpt, kind, TEXT_LINES, width))
 
 
 # --- a notebook's card --------------------------------------------------------------------

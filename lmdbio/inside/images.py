@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 
 __all__ = ["Size", "find_image"]
 
@@ -19,14 +19,14 @@ _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 SEGMENTS_MAX, TAGS_MAX = 256, 256
 
 
-def find_image(glimpse: Glimpse) -> tuple[str, str, Size | None] | None:
+def find_image(excerpt: Excerpt) -> tuple[str, str, Size | None] | None:
     """Return name, file extension and (width, height) of an image; None: it is none.
 
-    The size is None where its header does not tell it, or lies beyond the glimpse.
+    The size is None where its header does not tell it, or lies beyond the excerpt.
     """
-    head = glimpse.head
+    head = excerpt.head
     for begins, name, extension, find_size in _KINDS:
-        if begins(head, glimpse.length):
+        if begins(head, excerpt.length):
             return name, extension, find_size(head)
     return None
 
@@ -115,8 +115,8 @@ def _is_bmp(head: bytes, length: int | None) -> bool:
     """Two letters are not enough: the header also tells the length of the file."""
     if head[:2] != b"BM" or len(head) < 26:
         return False
-    told, _, start = struct.unpack_from("<III", head, 2)
-    return start < told and (length is None or told == length)
+    size, _, start = struct.unpack_from("<III", head, 2)
+    return start < size and (length is None or size == length)
 
 
 def _begins(*firsts: bytes) -> Callable[[bytes, int | None], bool]:

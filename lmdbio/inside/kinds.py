@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lmdbio.inside.arrays import find_npy, guess_numbers
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.images import Size, find_image
 from lmdbio.inside.packed import find_packing, unpack
 from lmdbio.inside.wire import find_datum, find_msgpack, find_protobuf
@@ -75,39 +75,38 @@ EMPTY = Kind("empty", "empty", extension="empty")
 BINARY = Kind("binary")
 
 
-def guess(glimpse: Glimpse, depth: int = 0) -> Kind:
+def guess(excerpt: Excerpt, depth: int = 0) -> Kind:
     """Return the kind of a value.
 
     Args:
-        glimpse: Glimpse of the value: its first and its last bytes.
+        excerpt: Excerpt of the value: its first and its last bytes.
         depth: number of compressions that it was in.
     """
-    if not glimpse.head:
+    if not excerpt.head:
         return EMPTY
-    found = find_image(glimpse)
+    found = find_image(excerpt)
     if found is not None:
         name, extension, size = found
         detail = "{}x{}".format(*size) if size is not None else ""
         return Kind(name, "image", detail, extension, size)
-    packing = find_packing(glimpse.head)
+    packing = find_packing(excerpt.head)
     if packing is not None and depth < DEPTH_MAX:
-        kind = _packed(packing, glimpse, depth)
+        kind = _packed(packing, excerpt, depth)
         if kind is not None:
             return kind
-    for look in _LOOKS:
-        kind = look(glimpse)
+    for find in _FINDERS:
+        kind = find(excerpt)
         if kind is not None:
             return kind
     return BINARY
 
 
-def _packed(packing: str, glimpse: Glimpse, depth: int) -> Kind | None:
+def _packed(packing: str, excerpt: Excerpt, depth: int) -> Kind | None:
     extension = {"gzip": "gz", "zstd": "zst", "zlib": "zz"}.get(packing, packing)
-    unpacked = unpack(packing, glimpse.head, UNPACKED_BYTES_MAX)
+    unpacked = unpack(packing, excerpt.head, UNPACKED_BYTES_MAX)
     if unpacked is None:
         return None if packing == "zlib" else Kind(packing, "packed", extension=extension)
-    length = len(unpacked.head) if unpacked.is_whole else None
-    inner = guess(Glimpse(unpacked.head, length), depth + 1)
+    inner = guess(unpacked, depth + 1)
     if packing != "zlib":
         extension = f"{inner.extension}.{extension}"
     return Kind(packing, "packed", extension=extension, inner=inner)
@@ -140,8 +139,8 @@ _MP3_RATES = {
 _MP3_SAMPLES = (44_100, 48_000, 32_000)
 
 
-def _of_magic(glimpse: Glimpse) -> Kind | None:
-    head = glimpse.head
+def _of_magic(excerpt: Excerpt) -> Kind | None:
+    head = excerpt.head
     for first, kind in _MAGIC:
         if head.startswith(first):
             if first == b"\xff\xff\xff\xff" and not _ARROW.match(head):
@@ -179,13 +178,13 @@ def _of_wave(head: bytes) -> Kind:
     return Kind("WAV", "sound", f"{rate:,} Hz, {channels} x {bits} bits", "wav")
 
 
-def _of_npy(glimpse: Glimpse) -> Kind | None:
-    header = find_npy(glimpse.head)
+def _of_npy(excerpt: Excerpt) -> Kind | None:
+    header = find_npy(excerpt.head)
     return None if header is None else Kind("npy", "array", header.text, "npy")
 
 
-def _of_zip(glimpse: Glimpse) -> Kind | None:
-    head = glimpse.head
+def _of_zip(excerpt: Excerpt) -> Kind | None:
+    head = excerpt.head
     if not head.startswith(b"PK\x03\x04") or len(head) < 30:
         return None
     name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
@@ -196,11 +195,11 @@ def _of_zip(glimpse: Glimpse) -> Kind | None:
     return Kind("zip", "packed", extension="zip")
 
 
-def _of_safetensors(glimpse: Glimpse) -> Kind | None:
-    size = int.from_bytes(glimpse.head[:8], "little")
-    if glimpse.head[8:10] != b'{"' or not 2 <= size < 100 << 20:
+def _of_safetensors(excerpt: Excerpt) -> Kind | None:
+    size = int.from_bytes(excerpt.head[:8], "little")
+    if excerpt.head[8:10] != b'{"' or not 2 <= size < 100 << 20:
         return None
-    fits = glimpse.length is None or size + 8 <= glimpse.length
+    fits = excerpt.length is None or size + 8 <= excerpt.length
     return Kind("safetensors", "array", extension="safetensors") if fits else None
 
 
@@ -209,13 +208,13 @@ def _of_safetensors(glimpse: Glimpse) -> Kind | None:
 _OLD_PICKLE = re.compile(rb"\(([dl]p\d+\n|[dl]q\x00)|c[\w.]+\n[\w.]+\n|[\]}]q\x00")
 
 
-def _of_pickle(glimpse: Glimpse) -> Kind | None:
-    head = glimpse.head
-    if glimpse.last not in (b".", b""):
+def _of_pickle(excerpt: Excerpt) -> Kind | None:
+    head = excerpt.head
+    if excerpt.last not in (b".", b""):
         return None
     if head[0] == 0x80 and len(head) > 2 and 2 <= head[1] <= 5:
         protocol = f"protocol {head[1]}"
-    elif _OLD_PICKLE.match(head) and glimpse.is_whole and _is_old_pickle(head):
+    elif _OLD_PICKLE.match(head) and excerpt.is_whole and _is_old_pickle(head):
         protocol = "protocol 0 or 1"
     else:
         return None
@@ -264,11 +263,11 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+)\s*|\s*[-+]?\d*\.?\d+([eE][-+]?\d+)?\s*")
 _BLANKS = str.maketrans("", "", "\t\n\r\f\v")
 
 
-def text_of(glimpse: Glimpse) -> str | None:
+def text_of(excerpt: Excerpt) -> str | None:
     """Return the head as text; None: it is no UTF-8 text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        text = decoder.decode(glimpse.head, glimpse.is_whole)
+        text = decoder.decode(excerpt.head, excerpt.is_whole)
     except UnicodeDecodeError:
         return None
     shown = text.translate(_BLANKS)
@@ -276,22 +275,22 @@ def text_of(glimpse: Glimpse) -> str | None:
     return None if has_controls or not text else text
 
 
-def _of_text(glimpse: Glimpse) -> Kind | None:
-    text = text_of(glimpse)
+def _of_text(excerpt: Excerpt) -> Kind | None:
+    text = text_of(excerpt)
     if text is None:
         return None
-    if glimpse.is_whole and len(text) <= 64 and (number := _NUMBER.fullmatch(text)):
+    if excerpt.is_whole and len(text) <= 64 and (number := _NUMBER.fullmatch(text)):
         name = "integer text" if number[1] else "number text"
         return Kind(name, "text", text.strip(), "txt")
     begun = text.lstrip()[:1]
     if begun and begun in "{[":
-        detail = _json_detail(text, whole=glimpse.is_whole)
+        detail = _json_detail(text, whole=excerpt.is_whole)
         if detail is not None:
             return Kind("JSON", "text", detail, "json")
     if text.lstrip()[:5].lower() in ("<?xml", "<html", "<!doc", "<svg "):
         is_xml = text.lstrip()[:5].lower() in ("<?xml", "<svg ")
         return Kind("XML" if is_xml else "HTML", "text", "", "xml" if is_xml else "html")
-    return Kind("text", "text", _text_detail(text, whole=glimpse.is_whole), "txt")
+    return Kind("text", "text", _text_detail(text, whole=excerpt.is_whole), "txt")
 
 
 def _text_detail(text: str, *, whole: bool) -> str:
@@ -316,14 +315,14 @@ def _json_detail(text: str, *, whole: bool) -> str | None:
 # --- messages and numbers -----------------------------------------------------------------
 
 
-def _of_datum(glimpse: Glimpse) -> Kind | None:
-    datum = find_datum(glimpse)
+def _of_datum(excerpt: Excerpt) -> Kind | None:
+    datum = find_datum(excerpt)
     if datum is None:
         return None
     label = f"label {datum.label}" if datum.label is not None else ""
     if datum.is_encoded and datum.data is not None:
         start, stop = datum.data
-        data = Glimpse(glimpse.head[start:stop], stop - start)
+        data = Excerpt(excerpt.head[start:stop], stop - start)
         return Kind("Datum", "image", label, "datum", inner=guess(data, DEPTH_MAX))
     shape = "x".join(map(str, datum.shape))
     floats = "float32 " if datum.data is None else ""
@@ -332,25 +331,25 @@ def _of_datum(glimpse: Glimpse) -> Kind | None:
     return Kind("Datum", "image" if size else "array", detail, "datum", size)
 
 
-def _of_msgpack(glimpse: Glimpse) -> Kind | None:
-    found = find_msgpack(glimpse)
+def _of_msgpack(excerpt: Excerpt) -> Kind | None:
+    found = find_msgpack(excerpt)
     return None if found is None else Kind("msgpack", "objects", found, "msgpack")
 
 
-def _of_protobuf(glimpse: Glimpse) -> Kind | None:
-    numbers = find_protobuf(glimpse)
+def _of_protobuf(excerpt: Excerpt) -> Kind | None:
+    numbers = find_protobuf(excerpt)
     if numbers is None:
         return None
     shown = ", ".join(map(str, numbers[:8])) + ", ..." * (len(numbers) > 8)
     return Kind("protobuf", "objects", f"field{'s' * (len(numbers) > 1)} {shown}", "pb")
 
 
-def _of_numbers(glimpse: Glimpse) -> Kind | None:
-    found = guess_numbers(glimpse.head, glimpse.length)
+def _of_numbers(excerpt: Excerpt) -> Kind | None:
+    found = guess_numbers(excerpt.head, excerpt.length)
     return None if found is None else Kind(f"{found[0]}?", "array", f"x {found[1]:,}", "raw")
 
 
-_LOOKS: tuple[Callable[[Glimpse], Kind | None], ...] = (
+_FINDERS: tuple[Callable[[Excerpt], Kind | None], ...] = (
     _of_magic,
     _of_npy,
     _of_zip,

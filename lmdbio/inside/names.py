@@ -58,16 +58,13 @@ class Names:
 
     def _stem(self, key: bytes) -> str:
         shown = show_key(key, integers=self._integers)
-        text = shown if shown.startswith("0x") else _decoded(key, shown, self._integers)
+        is_text = not (self._integers or shown.startswith("0x"))
+        text = key.decode("utf-8", "surrogateescape") if is_text else shown
         stem = "".join(_escaped(character, at == 0) for at, character in enumerate(text))
         if len(stem.encode()) <= STEM_BYTES:
             return stem
         short = stem.encode()[: STEM_BYTES - 17].decode("utf-8", "ignore")
         return f"{short}~{_mark(key):016x}"
-
-
-def _decoded(key: bytes, shown: str, integers: bool) -> str:
-    return shown if integers else key.decode("utf-8", "surrogateescape")
 
 
 def _escaped(character: str, first: bool) -> str:

@@ -11,29 +11,24 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import zstandard
 
-__all__ = ["Unpacked", "find_packing", "unpack"]
+from lmdbio.inside.excerpt import Excerpt
+
+__all__ = ["find_packing", "unpack"]
+
+_Unpack = Callable[[bytes, int], Excerpt]
+_ERRORS = (
+    ValueError, OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zstandard.ZstdError,
+)  # fmt: skip
 
 #: Of zstd's window and of what xz may take while it unpacks, bytes.
 MEMORY_BYTES_MAX = 128 << 20
 _ZLIB_FIRST = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _LZ4_LENGTHS = 15  # a nibble of ones: more bytes of the length follow
-
-
-@dataclass(frozen=True, slots=True)
-class Unpacked:
-    """The bytes that a compressed value holds, or the first of them.
-
-    Attributes:
-        head: the bytes.
-        is_whole: whether the value holds no more.
-    """
-
-    head: bytes
-    is_whole: bool
 
 
 def find_packing(head: bytes) -> str | None:
@@ -47,7 +42,7 @@ def find_packing(head: bytes) -> str | None:
     return None
 
 
-def unpack(name: str, head: bytes, bytes_max: int) -> Unpacked | None:
+def unpack(name: str, head: bytes, bytes_max: int) -> Excerpt | None:
     """Unpack the beginning of a value.
 
     Args:
@@ -56,45 +51,35 @@ def unpack(name: str, head: bytes, bytes_max: int) -> Unpacked | None:
         bytes_max: largest size of what is unpacked.
 
     Returns:
-        It; None where these bytes are not so compressed, or are too few.
+        Its excerpt; None where these bytes are not so compressed, or are too few.
     """
     try:
         found = _PACKINGS[name][1](head, bytes_max)
-    except (ValueError, OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError):
-        return None
-    except zstandard.ZstdError:
+    except _ERRORS:
         return None
     return found if found.head or found.is_whole else None
 
 
-def _inflate(bits: int) -> Callable[[bytes, int], Unpacked]:
-    def inflate(head: bytes, bytes_max: int) -> Unpacked:
-        stream = zlib.decompressobj(bits)
+def _excerpt(made: bytes, *, is_whole: bool) -> Excerpt:
+    return Excerpt(made, len(made) if is_whole else None)
+
+
+def _stream(make: Callable[[], Any]) -> _Unpack:
+    """Return what unpacks by a decompressor of the standard library."""
+
+    def unpacked(head: bytes, bytes_max: int) -> Excerpt:
+        stream = make()
         made = stream.decompress(head, bytes_max)
-        return Unpacked(made, stream.eof)
+        return _excerpt(made, is_whole=stream.eof)
 
-    return inflate
-
-
-def _unzstd(head: bytes, bytes_max: int) -> Unpacked:
-    stream = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES_MAX).stream_reader(
-        io.BytesIO(head)
-    )
-    made = stream.read(bytes_max)
-    told = zstandard.get_frame_parameters(head).content_size
-    return Unpacked(made, told == len(made))
+    return unpacked
 
 
-def _unbz2(head: bytes, bytes_max: int) -> Unpacked:
-    stream = bz2.BZ2Decompressor()
-    made = stream.decompress(head, bytes_max)
-    return Unpacked(made, stream.eof)
-
-
-def _unxz(head: bytes, bytes_max: int) -> Unpacked:
-    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY_BYTES_MAX)
-    made = stream.decompress(head, bytes_max)
-    return Unpacked(made, stream.eof)
+def _unzstd(head: bytes, bytes_max: int) -> Excerpt:
+    unpacker = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES_MAX)
+    made = unpacker.stream_reader(io.BytesIO(head)).read(bytes_max)
+    size = zstandard.get_frame_parameters(head).content_size
+    return _excerpt(made, is_whole=size == len(made))
 
 
 # --- lz4 frames ---------------------------------------------------------------------------
@@ -104,7 +89,7 @@ def _unxz(head: bytes, bytes_max: int) -> Unpacked:
 # Source: lz4_Frame_format.md and lz4_Block_format.md of the reference implementation.
 
 
-def _unlz4(head: bytes, bytes_max: int) -> Unpacked:
+def _unlz4(head: bytes, bytes_max: int) -> Excerpt:
     if len(head) < 7 or (flags := head[4]) >> 6 != 1:
         raise ValueError("no lz4 frame, or of another version")
     at = 7 + 8 * bool(flags & 8) + 4 * bool(flags & 1)
@@ -114,7 +99,7 @@ def _unlz4(head: bytes, bytes_max: int) -> Unpacked:
         if at + 4 > len(head):
             break
         if not length:
-            return Unpacked(bytes(made[:bytes_max]), len(made) <= bytes_max)
+            return _excerpt(bytes(made[:bytes_max]), is_whole=len(made) <= bytes_max)
         is_plain, length = bool(length >> 31), length & 0x7FFFFFFF
         block = head[at + 4 : at + 4 + length]
         begun = len(made) if flags & 0x20 else 0  # else blocks look back at earlier ones
@@ -123,7 +108,7 @@ def _unlz4(head: bytes, bytes_max: int) -> Unpacked:
         else:
             _unlz4_block(block, made, begun, bytes_max)
         at += 4 + length + 4 * bool(flags & 0x10)
-    return Unpacked(bytes(made[:bytes_max]), False)
+    return _excerpt(bytes(made[:bytes_max]), is_whole=False)
 
 
 def _unlz4_block(block: bytes, made: bytearray, begun: int, bytes_max: int) -> None:
@@ -162,11 +147,14 @@ def _lz4_length(block: bytes, at: int, nibble: int) -> tuple[int, int]:
 
 
 #: First bytes, and what unpacks; zlib comes last, for it has the least to go by.
-_PACKINGS: dict[str, tuple[tuple[bytes, ...], Callable[[bytes, int], Unpacked]]] = {
+_PACKINGS: dict[str, tuple[tuple[bytes, ...], _Unpack]] = {
     "zstd": ((b"\x28\xb5\x2f\xfd",), _unzstd),
-    "gzip": ((b"\x1f\x8b\x08",), _inflate(31)),
+    "gzip": ((b"\x1f\x8b\x08",), _stream(partial(zlib.decompressobj, 31))),
     "lz4": ((b"\x04\x22\x4d\x18",), _unlz4),
-    "xz": ((b"\xfd7zXZ\0",), _unxz),
-    "bz2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), _unbz2),
-    "zlib": (_ZLIB_FIRST, _inflate(15)),
+    "xz": (
+        (b"\xfd7zXZ\0",),
+        _stream(partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=MEMORY_BYTES_MAX)),
+    ),
+    "bz2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), _stream(bz2.BZ2Decompressor)),
+    "zlib": (_ZLIB_FIRST, _stream(partial(zlib.decompressobj, 15))),
 }

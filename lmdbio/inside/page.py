@@ -1,4 +1,4 @@
-"""page: one HTML page of thumbnails, which needs nothing else: no network, no script. Pure.
+"""page: one HTML page of small pictures, which needs nothing else: no network, no script. Pure.
 
 A value has a card: a small picture, or the first lines of it. Types are chosen by radio buttons,
 which the style sheet obeys.

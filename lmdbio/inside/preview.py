@@ -10,7 +10,7 @@ import json
 import numpy as np
 
 from lmdbio.inside.arrays import find_npy
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import UNPACKED_BYTES_MAX, Kind, text_of
 from lmdbio.inside.packed import unpack
 
@@ -23,27 +23,26 @@ _ITEM_BYTES = {"float32?": "<f4", "float64?": "<f8", "int32?": "<i4", "int64?": 
 
 
 def preview_lines(
-    glimpse: Glimpse, kind: Kind, lines_max: int = LINES_MAX, width: int = WIDTH
+    excerpt: Excerpt, kind: Kind, lines_max: int = LINES_MAX, width: int = WIDTH
 ) -> list[str]:
     """Return lines that show a value; none where its kind says all that can be said."""
     if kind.group == "empty" or lines_max < 1:
         return []
     if kind.group == "packed" and kind.inner is not None:
-        unpacked = unpack(kind.name, glimpse.head, UNPACKED_BYTES_MAX)
+        unpacked = unpack(kind.name, excerpt.head, UNPACKED_BYTES_MAX)
         if unpacked is not None:
-            length = len(unpacked.head) if unpacked.is_whole else None
-            return preview_lines(Glimpse(unpacked.head, length), kind.inner, lines_max, width)
-    if kind.name == "JSON" and glimpse.is_whole:
-        return _cut(_json_lines(glimpse.head), lines_max, width)
+            return preview_lines(unpacked, kind.inner, lines_max, width)
+    if kind.name == "JSON" and excerpt.is_whole:
+        return _cut(_json_lines(excerpt.head), lines_max, width)
     if kind.group == "text":
-        text = text_of(glimpse) or ""
+        text = text_of(excerpt) or ""
         return _cut(text[: 4 * lines_max * width].splitlines(), lines_max, width)
     if kind.group in ("image", "sound"):
         return []
     if kind.group == "array":
-        return _number_lines(glimpse, kind, width)
-    is_more = glimpse.length != len(glimpse.head)
-    return hex_lines(glimpse.head, lines_max, more=is_more, width=width)
+        return _number_lines(excerpt, kind, width)
+    is_more = excerpt.length != len(excerpt.head)
+    return hex_lines(excerpt.head, lines_max, more=is_more, width=width)
 
 
 def printable(text: str) -> str:
@@ -69,23 +68,23 @@ def _json_lines(head: bytes) -> list[str]:
     return json.dumps(value, ensure_ascii=False, indent=2).splitlines()
 
 
-def _number_lines(glimpse: Glimpse, kind: Kind, width: int) -> list[str]:
+def _number_lines(excerpt: Excerpt, kind: Kind, width: int) -> list[str]:
     """Return the first numbers of an array that is not packed."""
     start, dtype = 0, _ITEM_BYTES.get(kind.name)
     if kind.name == "npy":
-        header = find_npy(glimpse.head)
+        header = find_npy(excerpt.head)
         if header is None or header.dtype is None:
             return []
         start, dtype = header.data, header.dtype.str
     if dtype is None:
         return []
     size = np.dtype(dtype).itemsize
-    count = min(NUMBERS_SHOWN, (len(glimpse.head) - start) // size)
+    count = min(NUMBERS_SHOWN, (len(excerpt.head) - start) // size)
     if count < 1:
         return []
-    numbers = np.frombuffer(glimpse.head, dtype, count, start)
+    numbers = np.frombuffer(excerpt.head, dtype, count, start)
     text = " ".join(f"{number:.6g}" if dtype[1] == "f" else str(number) for number in numbers)
-    total = -1 if glimpse.length is None else (glimpse.length - start) // size
+    total = -1 if excerpt.length is None else (excerpt.length - start) // size
     return _cut([text + " ..." * (total != count)], 1, width)
 
 

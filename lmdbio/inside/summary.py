@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.kinds import Kind
 
@@ -53,18 +55,12 @@ def size_bins(sizes: Sequence[int], bins_max: int = BINS_MAX) -> list[Bin]:
     if low == high:
         return [Bin(low, high + 1, len(sizes))]
     count = max(2, min(bins_max, int(2 * math.sqrt(len(sizes))) + 2))
-    is_wide = (high + 1) / (low + 1) > WIDE
-    # By logarithms of one byte more, since there are values of none.
-    start, stop = (math.log(low + 1), math.log(high + 2)) if is_wide else (low, high + 1)
-    step = (stop - start) / count
-    edges = [start + step * index for index in range(count + 1)]
-    if is_wide:
-        edges = [math.exp(edge) - 1 for edge in edges]
-    counts = [0] * count
-    for each in sizes:
-        place = ((math.log(each + 1) if is_wide else each) - start) / step
-        counts[min(count - 1, max(0, int(place)))] += 1
-    return [Bin(edges[i], edges[i + 1], counts[i]) for i in range(count)]
+    edges = np.linspace(low, high + 1, count + 1)
+    if (high + 1) / (low + 1) > WIDE:  # by logarithms of one byte more: there are values of none
+        edges = np.geomspace(low + 1, high + 2, count + 1) - 1
+    edges[0], edges[-1] = low, high + 1
+    counts, _ = np.histogram(sizes, edges)
+    return list(map(Bin, edges[:-1].tolist(), edges[1:].tolist(), counts.tolist()))
 
 
 def key_forms(keys: Iterable[bytes], *, integers: bool = False) -> list[tuple[str, int]]:

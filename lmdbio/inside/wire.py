@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 
 __all__ = ["Datum", "Field", "find_datum", "find_msgpack", "find_protobuf"]
 
@@ -40,51 +40,51 @@ class _NotThisError(Exception):
     """The bytes are no message."""
 
 
-def _varint(glimpse: Glimpse, at: int) -> tuple[int, int] | None:
+def _varint(excerpt: Excerpt, at: int) -> tuple[int, int] | None:
     """Return a varint and where it ends; None: it is not at hand."""
-    part = glimpse.part(at, at + 10)
+    part = excerpt.part(at, at + 10)
     if part is None:
-        part = glimpse.head[at : at + 10]
+        part = excerpt.head[at : at + 10]
     value = 0
     for index, byte in enumerate(part):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value & (1 << 64) - 1, at + index + 1
-    if len(part) == 10 or (glimpse.length is not None and at + len(part) >= glimpse.length):
+    if len(part) == 10 or (excerpt.length is not None and at + len(part) >= excerpt.length):
         raise _NotThisError
     return None
 
 
-def _fields(glimpse: Glimpse) -> Iterator[Field | None]:
+def _fields(excerpt: Excerpt) -> Iterator[Field | None]:
     """Yield the fields of a message; a last None says that the rest is not at hand."""
     at = 0
-    while at != glimpse.length:
-        tag = _varint(glimpse, at)
+    while at != excerpt.length:
+        tag = _varint(excerpt, at)
         if tag is None:
             yield None
             return
         number, wire, at = tag[0] >> 3, tag[0] & 7, tag[1]
         value, start = 0, at
         if wire == 0 or wire == 2:
-            found = _varint(glimpse, at)
+            found = _varint(excerpt, at)
             if found is None:
                 yield None
                 return
             value, start = found if wire == 0 else (0, found[1])
             at = found[1] + (found[0] if wire == 2 else 0)
         elif wire == 5:
-            value = _run(glimpse, start - 1, number)
+            value = _run(excerpt, start - 1, number)
             at += 5 * value - 1
         elif wire == 1:
             at += 8
         else:
             raise _NotThisError
-        if not 1 <= number <= NUMBER_MAX or (glimpse.length is not None and at > glimpse.length):
+        if not 1 <= number <= NUMBER_MAX or (excerpt.length is not None and at > excerpt.length):
             raise _NotThisError
         yield Field(number, wire, value, start, at)
 
 
-def _run(glimpse: Glimpse, at: int, number: int) -> int:
+def _run(excerpt: Excerpt, at: int, number: int) -> int:
     """Return how many fixed fields of one number follow each other: floats come so by thousands.
 
     Args:
@@ -92,16 +92,16 @@ def _run(glimpse: Glimpse, at: int, number: int) -> int:
     """
     if number > 15:  # a tag of two bytes
         return 1
-    tags = glimpse.head[at + 5 : len(glimpse.head) - 4 : 5]
+    tags = excerpt.head[at + 5 : len(excerpt.head) - 4 : 5]
     return 1 + len(tags) - len(tags.lstrip(bytes((number << 3 | 5,))))
 
 
-def find_protobuf(glimpse: Glimpse) -> list[int] | None:
+def find_protobuf(excerpt: Excerpt) -> list[int] | None:
     """Return the field numbers of a message in which they first come; None: it is none."""
     numbers: dict[int, int] = {}
     is_whole = False
     try:
-        for step, each in enumerate(_fields(glimpse)):
+        for step, each in enumerate(_fields(excerpt)):
             if each is None or step > STEPS_MAX:
                 break
             # A number has one wire type, but for numbers that are packed or not.
@@ -111,7 +111,7 @@ def find_protobuf(glimpse: Glimpse) -> list[int] | None:
             is_whole = True
     except _NotThisError:
         return None
-    enough = is_whole and (glimpse.length or 0) > 3
+    enough = is_whole and (excerpt.length or 0) > 3
     return list(numbers) if numbers and (enough or len(numbers) > 2) else None
 
 
@@ -149,11 +149,11 @@ class Datum:
 _DATUM = {1: (0,), 2: (0,), 3: (0,), 4: (2,), 5: (0,), 6: (2, 5), 7: (0,)}
 
 
-def find_datum(glimpse: Glimpse) -> Datum | None:
+def find_datum(excerpt: Excerpt) -> Datum | None:
     """Return the Datum that a value is; None: it is none."""
     found = Datum()
     try:
-        for step, each in enumerate(_fields(glimpse)):
+        for step, each in enumerate(_fields(excerpt)):
             if each is None or step > STEPS_MAX:
                 if found.floats:
                     found.floats = None
@@ -204,25 +204,25 @@ _LENGTHS |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _NESTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
-def find_msgpack(glimpse: Glimpse) -> str | None:
+def find_msgpack(excerpt: Excerpt) -> str | None:
     """Return what a msgpack value holds, in words; None: it is no map or array of msgpack.
 
     A map whose end is not at hand passes if the first of its keys is text.
     """
-    head = glimpse.head
+    head = excerpt.head
     first = head[:1]
     if not first or not (0x80 <= head[0] <= 0x9F or head[0] in _NESTS):
         return None
-    walk = _Walk(head, glimpse.length)
+    walk = _Walk(head, excerpt.length)
     try:
         walk.run()
     except _NotThisError:
         return None
     except _EndError:
-        if glimpse.is_whole or not walk.names:
+        if excerpt.is_whole or not walk.names:
             return None
     else:
-        if walk.at != glimpse.length or walk.items < 2:
+        if walk.at != excerpt.length or walk.items < 2:
             return None
     if walk.is_map:
         shown = ", ".join(walk.names[:6]) + ", ..." * (len(walk.names) > 6)

@@ -4,8 +4,8 @@
     numbered  samples whose keys are numbers, with or without other keys beside them, and how many
               of them values tell
     aselmdb   rows of ase's databases, some of them deleted
-    whole     databases of which each record is a sample
-    known     the layouts that are found by themselves, or by name
+    known     the layouts that are found by themselves, or by name; those of which each record is a
+              sample
     wanted    what callers say of all this; keys that are left out, or look like no sample's
 
 Values are never unpickled: keys tell all, beside a few values of text, JSON or a pickled number.

@@ -141,7 +141,7 @@ class Numbered:
         marks: keys that are there as well, and no samples.
         others: keys that may be there as well, and are no samples.
         firsts: numbers that the first sample may have.
-        told_by: the mark, or the other key, whose value says how many samples there are.
+        count_key: the mark, or the other key, whose value says how many samples there are.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Numbered:
     marks: tuple[bytes, ...] = ()
     others: tuple[bytes, ...] = ()
     firsts: tuple[int, ...] = (0,)
-    told_by: bytes | None = None
+    count_key: bytes | None = None
 
     @property
     def wants(self) -> str:
@@ -176,27 +176,29 @@ class Numbered:
         if not self.columns and columns[0].width and not metadata:
             return None  # each record is a sample, and the order of keys that of their numbers
         there = (keys.count - len(metadata)) // len(columns)
-        told = None if self.told_by is None else told_number(keys.value(self.told_by))
-        samples: int | None = there if told is None else told
-        if told is None and not keys.has(columns[0].key(first + there - 1)):
+        stated = None if self.count_key is None else number_in(keys.value(self.count_key))
+        samples: int | None = there if stated is None else stated
+        if stated is None and not keys.has(columns[0].key(first + there - 1)):
             if not self.marks:
                 return None
             samples = None  # there are other keys, or numbers are missing
-        order = partial(self._order, columns=columns, first=first, told=told)
+        order = partial(self._order, columns=columns, first=first, stated=stated)
         return Selection(self.name, samples, metadata, len(columns), order)
 
-    def _order(self, keys: Keys, columns: Sequence[Numbers], first: int, told: int | None) -> I64:
+    def _order(
+        self, keys: Keys, columns: Sequence[Numbers], first: int, stated: int | None
+    ) -> I64:
         """Return the records of all samples.
 
         Args:
             columns: columns that are there.
             first: number of the first sample.
-            told: number of samples that the file says that there are; None: it does not.
+            stated: number of samples that the file says that there are; None: it does not.
 
         Raises:
             IncompatibleError: a number is missing, or the file does not say how many there are.
         """
-        stop = None if told is None else first + told
+        stop = None if stated is None else first + stated
         found = [_between(one, first, stop) for one in find_numbers(keys, columns)]
         last = max((int(one.numbers[-1]) for one in found if len(one.numbers)), default=first - 1)
         for shape, one in zip(columns, found, strict=True):
@@ -208,30 +210,30 @@ class Numbered:
                 why = f"there is no key {shape.key(missing)!r}, though there is {there!r}"
                 raise refuse(keys.path, self.name, why)
         key_of_last = columns[0].key(last)
-        self._refuse_told(keys, f"the key of the last one is {key_of_last!r}", last - first + 1)
+        self._refuse_count(keys, f"the key of the last one is {key_of_last!r}", last - first + 1)
         records = np.stack([one.records for one in found], axis=1)
         return records[:, 0] if len(columns) == 1 else records
 
     def _none(self, keys: Keys) -> I64:
         """Return that there are no samples, unless the file says that there are."""
-        self._refuse_told(keys, "there is none", 0)
+        self._refuse_count(keys, "there is none", 0)
         return np.empty(0, np.int64)
 
-    def _refuse_told(self, keys: Keys, there: str, count: int) -> None:
+    def _refuse_count(self, keys: Keys, there: str, count: int) -> None:
         """Raise IncompatibleError where the file says another number of samples.
 
         Args:
             there: words for what is there.
             count: number of samples that are there.
         """
-        text = None if self.told_by is None else keys.value(self.told_by)
-        told = None if text is None else told_number(text)
-        if text is None or told == count:
+        text = None if self.count_key is None else keys.value(self.count_key)
+        stated = None if text is None else number_in(text)
+        if text is None or stated == count:
             return
-        if told is None and self.told_by not in self.marks:
+        if stated is None and self.count_key not in self.marks:
             return  # written by pyarrow, which nothing but an old one reads
-        shown = repr(text[:20]) if told is None else f"{told:,}"
-        why = f"{self.told_by!r} says that there are {shown} samples, and {there}"
+        text_shown = repr(text[:20]) if stated is None else f"{stated:,}"
+        why = f"{self.count_key!r} says that there are {text_shown} samples, and {there}"
         raise refuse(keys.path, self.name, why)
 
 
@@ -252,7 +254,7 @@ def _between(found: Found, first: int, stop: int | None) -> Found:
 # --- numbers that values tell -------------------------------------------------------------
 
 
-def told_number(value: bytes | None) -> int | None:
+def number_in(value: bytes | None) -> int | None:
     r"""Return the number, not below 0, that a value tells; None: it tells none.
 
     Nothing is unpickled: opcodes are read. b"1000", b"\x80\x04\x4d\xe8\x03.", and NumPy's

@@ -345,8 +345,8 @@ class Relay:
             )
         bookmark = walk.position, walk.bookmark()
         found = walk.extents(_indices(walk.position, run.length, walk.count), alive)
-        kept = found if len(self._sought) < SOUGHT_MAX else None
-        self._sought.append(_Sought(block, run.length, bookmark, kept))
+        stored = found if len(self._sought) < SOUGHT_MAX else None
+        self._sought.append(_Sought(block, run.length, bookmark, stored))
         self._own += 1
         self._after = walk.position, walk.bookmark()
 

@@ -16,6 +16,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
-from lmdbio.locate.open_database import guard_state, judge, opening, settled
+from lmdbio.locate.open_database import guard_state, guarded, opening, settled
 from lmdbio.provenance import find_data, name_bytes
 from lmdbio.provenance.values import DUPSORT
 
@@ -86,6 +87,8 @@ class Glance:
         self.path, self.name, self.meta, self.db = engine.path, name, meta, db
         self.engine = engine
         self._pages = _core.Pages(engine, meta.layout, CACHE_BYTES)
+        #: Around each read: a page of another state is no damage.
+        self._guarded = partial(guarded, engine, meta)
 
     @property
     def has_integer_keys(self) -> bool:
@@ -301,16 +304,6 @@ class Glance:
             with self._guarded():
                 database = self._pages.parse_database(record.data)
         return Seen(record.key, record.length, database, record)
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Ask, after a read, whether it was of this state: another's page is no damage."""
-        try:
-            yield
-            self.guard()
-        except Exception as error:
-            judge(self.engine, self.meta, error)
-            raise
 
     def guard(self) -> None:
         """Make sure that what was read up to now belonged to the state that was opened.

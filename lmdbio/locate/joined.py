@@ -20,12 +20,11 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.locate.file_set import FileSet
+from lmdbio.locate.file_set import FileSet, prefetching
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.locate.touched import touching
-from lmdbio.remote import is_url, shown
+from lmdbio.remote import is_url, label
 from lmdbio.system import fork
 
 __all__ = ["join_indexes"]
@@ -80,7 +79,7 @@ def join_indexes(
         _order=None,
         _table=np.concatenate(tables),
         _provenance=None,
-        _told=None,
+        _tree=None,
         entries=int(found.counts.sum()),
         columns=layouts.columns,
         layout=layouts.name,
@@ -115,7 +114,7 @@ def _opened(
 ) -> Iterator[_Located]:
     """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
     if not is_url(paths[0]):
-        with touching(paths, beside) as opened:
+        with prefetching(paths, beside) as opened:
             for path in paths:
                 yield open_index(path)
                 opened()
@@ -245,7 +244,7 @@ class JoinedKeys:
     def _again(self, file: int) -> RecordIndex:
         """Open a file in the state that it had when all were opened."""
         if self._is_closed:
-            raise Error(f"{shown(self._paths[file])}: was closed before it was read")
+            raise Error(f"{label(self._paths[file])}: was closed before it was read")
         found = self._open(self._file_set.locations[file])
         try:
             self._file_set.refuse_other(file, found.pages, found.meta)

@@ -22,8 +22,7 @@ from lmdbio.locate.key_index import Groups
 from lmdbio.locate.open_database import OpenFile, guard_state, opening, settled
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.refusals import refuse_headers
-from lmdbio.locate.told import Told
-from lmdbio.locate.walk import WalkedTree, walk_tree
+from lmdbio.locate.tree import Tree, WalkedTree, walk_tree
 from lmdbio.provenance import (
     Paths,
     Provenance,
@@ -39,8 +38,8 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.remote import absolute, is_url, shown
-from lmdbio.system.log import tell
+from lmdbio.remote import absolute, is_url, label
+from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def _open_one(
                 )
             if why is not None and refused is None:  # the first try tells it for all
                 refused = why
-                refused.tell()
+                refused.report()
             if found is None and order == "insertion":
                 _refuse_lost_order(data, name, provenance)
             try:
@@ -222,8 +221,8 @@ def _make_index(
         known = walk_tree(pages, meta, database, keys=needs_keys)
     if in_put_order:
         chosen = put_order = _put_order(pages.path, name, database, known)
-    told = Told(file, known, is_demanded=is_demanded)
-    keys = told.index_keys()
+    tree = Tree(file, known, is_demanded=is_demanded)
+    keys = tree.index_keys()
     if samples is not None:
         chosen = samples.records(keys, put_order)
     if samples is not None or provenance is None:
@@ -240,7 +239,7 @@ def _make_index(
         _order=chosen,
         _table=None,
         _provenance=provenance,
-        _told=told,
+        _tree=tree,
         _size=size,
         entries=database.entries,
         columns=1 if samples is None else samples.columns,
@@ -285,17 +284,17 @@ def number_keys(
             file, name, None, "fast", is_demanded=False, for_records=False
         )
         if refused is not None:
-            refused.tell()
+            refused.report()
         if provenance is not None:
             known = opened.enter_context(provenance).section(name)
             provenance.attach(LeafReader(pages, meta.layout))
-        told = Told(file, known or walk_tree(pages, meta, db, keys=True), is_demanded=False)
+        tree = Tree(file, known or walk_tree(pages, meta, db, keys=True), is_demanded=False)
         # Read now: the files are closed when they are asked for.
-        each = told.each_key() if db.flags & DUPSORT else None
+        each = tree.each_key() if db.flags & DUPSORT else None
         groups = None if each is None else Groups(lambda: each)
-        pattern, leaves = told.known.keys if known is None else known.keys, np.empty(0, _core.LEAF)
+        pattern, leaves = tree.known.keys if known is None else known.keys, np.empty(0, _core.LEAF)
         if pattern is None or known is None:
-            leaves = told.leaves(groups)
+            leaves = tree.leaves(groups)
         return NumberedKeys(pattern, leaves, groups)
 
 
@@ -310,13 +309,13 @@ class _Refused(NamedTuple):
     reason: str
     is_usual: bool
 
-    def tell(self) -> None:
-        """Tell it, and that the tree is walked instead."""
-        told = f"{self.reason}; the tree is walked instead"
+    def report(self) -> None:
+        """Log it, or warn of it, and that the tree is walked instead."""
+        text = f"{self.reason}; the tree is walked instead"
         if self.is_usual:  # which is worth no warning
-            tell(told)
+            log(text)
         else:
-            warn(told)
+            warn(text)
 
 
 # --- the provenance file ------------------------------------------------------------------
@@ -363,7 +362,7 @@ def _open_provenance(
             isinstance(e, PermissionError) and is_url(path)
         )
         reason = (
-            f"{pages.path}: has no provenance file ({shown(path)})" if is_missing else _text(e)
+            f"{pages.path}: has no provenance file ({label(path)})" if is_missing else _text(e)
         )
         if is_demanded:
             if isinstance(e, ProvenanceError | PermissionError) and not is_missing:
@@ -414,14 +413,14 @@ def _refuse_lost_order(
     sidecar = find_sidecar(data, provenance)
     try:
         with Provenance.open(sidecar) as found:
-            tells = any(one.tells_order for one in found.sections if one.name == name)
+            has_order = any(one.has_order for one in found.sections if one.name == name)
         how, why = "is", "which does not describe this state"
     except FileNotFoundError:
         return
     except (ProvenanceError, OSError) as error:
-        tells, how, why = True, "may be", f"which cannot be used ({error})"
-    if tells:
+        has_order, how, why = True, "may be", f"which cannot be used ({error})"
+    if has_order:
         raise IncompatibleError(
-            f"{shown(data)}: {name_text(name)}: the order in which its records were put {how} "
-            f"told by {shown(sidecar)}, {why}: convert it again, with --order"
+            f"{label(data)}: {name_text(name)}: the order in which its records were put {how} "
+            f"told by {label(sidecar)}, {why}: convert it again, with --order"
         )

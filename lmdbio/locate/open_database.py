@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lmdbio import _core
 from lmdbio.errors import Error, MovedError, ShortReadError, moved_error
-from lmdbio.remote import shown
-from lmdbio.remote.data import open_data
+from lmdbio.remote import label, open_data
 from lmdbio.system.file_identity import FileIdentity
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from lmdbio.locate.file_set import FileSet
@@ -34,6 +33,7 @@ __all__ = [
     "OpenDatabase",
     "OpenFile",
     "guard_state",
+    "guarded",
     "judge",
     "judged",
     "opening",
@@ -245,6 +245,18 @@ def judged(pages: _core.Engine, meta: _core.Meta) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def guarded(pages: _core.Engine, meta: _core.Meta) -> Iterator[None]:
+    """Make sure, after a body of reads, that these were of this state (``judged``, too).
+
+    Raises:
+        MovedError: the file has moved on.
+    """
+    with judged(pages, meta):
+        yield
+        guard_state(pages, meta)
+
+
 def judge(pages: _core.Engine, meta: _core.Meta, error: Exception) -> None:
     """Return where an error of reading a state is what it says, and no commit's.
 
@@ -264,13 +276,13 @@ def judge(pages: _core.Engine, meta: _core.Meta, error: Exception) -> None:
         return
 
 
-def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
+def settled(path: str, make: Callable[[], Made], text: str = OPENED) -> Made:
     """Return what is made of the newest state of a file; try again where a writer came between.
 
     Args:
         path: path of the file, for the message.
         make: opener that leaves nothing open where it fails, and raises ``MovedError`` then.
-        told: the message, of how often.
+        text: the message, of how often.
 
     Raises:
         MovedError: a writer came between each time.
@@ -282,10 +294,10 @@ def settled(path: str, make: Callable[[], Made], told: str = OPENED) -> Made:
             return make()
         except MovedError as error:
             if tries < TRIES_MAX and time.monotonic() < end:
-                tell(f"{shown(path)}: was committed to while it was opened, and is opened again")
+                log(f"{label(path)}: was committed to while it was opened, and is opened again")
                 continue
             often = "once" if tries == 1 else f"{tries} times"
-            raise moved_error(f"{shown(path)}: {told.format(often)}") from error
+            raise moved_error(f"{label(path)}: {text.format(often)}") from error
 
 
 class Guarding:
@@ -300,14 +312,14 @@ class Guarding:
 
     def __init__(self, pages: _core.Engine, meta: _core.Meta) -> None:
         self._pages, self._meta = pages, meta
-        self._look = _core.Look(pages, meta)
-        self.ticket = self._look.ticket
+        self._read = _core.Look(pages, meta)
+        self.ticket = self._read.ticket
 
     def poll(self) -> bool:
         """Return whether it is made sure; raise as ``guard_state``."""
         if not self.ticket.poll():
             return False
-        _judge(self._pages, self._meta, self._look.found())
+        _judge(self._pages, self._meta, self._read.found())
         return True
 
 
@@ -320,8 +332,8 @@ def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
     _judge(pages, meta, _core.look(pages, meta))
 
 
-def _judge(pages: _core.Engine, meta: _core.Meta, looked: tuple[int, bool]) -> None:
-    now, is_there = looked
+def _judge(pages: _core.Engine, meta: _core.Meta, found: tuple[int, bool]) -> None:
+    now, is_there = found
     if not (is_there and meta.txnid <= now <= meta.txnid + 1):
         raise moved_error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import moved_error
-from lmdbio.locate.file_set import FileSet
+from lmdbio.locate.file_set import FileSet, prefetching
 from lmdbio.locate.open_database import OpenDatabase, opening, settled
-from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files, name_bytes
 
 __all__ = ["SharedExtents", "open_database", "open_shared_extents", "stat_files"]
@@ -36,7 +35,7 @@ def stat_files(paths: Sequence[str], db: bytes | None) -> FileSet:
             found.add(file.pages, file.meta, file.database.entries)
             file.pages.close()
 
-    with touching(paths) as opened:
+    with prefetching(paths) as opened:
         for path in paths:
             settled(path, partial(look, path))
             opened()

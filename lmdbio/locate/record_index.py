@@ -20,9 +20,9 @@ from lmdbio import _core
 from lmdbio.errors import CorruptedError, ProvenanceError
 from lmdbio.locate.key_index import Keys, Single
 from lmdbio.locate.open_database import OpenDatabase
-from lmdbio.locate.told import Told
+from lmdbio.locate.tree import Tree
 from lmdbio.provenance import Provenance, Section
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RecordIndex"]
 
@@ -61,7 +61,7 @@ class RecordIndex(OpenDatabase):
     _order: I64 | None  # the records as they are numbered here; None: in key order
     _table: _core.Extents | None
     _provenance: Provenance | None
-    _told: Told | None
+    _tree: Tree | None
     entries: int
     columns: int = 1
     layout: str | None = None
@@ -93,13 +93,13 @@ class RecordIndex(OpenDatabase):
             return _core.take_extents(self._table, indices, self.path)
         if not len(indices):
             return np.empty(0, _core.EXTENT)
-        assert self._told is not None
+        assert self._tree is not None
         section = self._section
         try:
             if section is not None:
                 return section.locate(records)
         except ProvenanceError as error:
-            self._told.walk(error)
+            self._tree.walk(error)
         except CorruptedError:
             self.guard()  # a page of another state is no damage
             raise
@@ -109,16 +109,16 @@ class RecordIndex(OpenDatabase):
     @property
     def _section(self) -> Section | None:
         """The provenance file's; None: there is none, or the tree was walked."""
-        known = None if self._told is None else self._told.known
+        known = None if self._tree is None else self._tree.known
         return known if isinstance(known, Section) else None
 
     def take_walk(self) -> None:
         """Take the table from the walk, if there was one."""
-        if self._told is None or self._section is not None:
+        if self._tree is None or self._section is not None:
             return
-        table = self._told.extents()
+        table = self._tree.extents()
         self._table = table if self._order is None else table[self._order]
-        self.locate, self.reason = "scan", self.reason or self._told.reason
+        self.locate, self.reason = "scan", self.reason or self._tree.reason
 
     def _is_table_due(self, indices: npt.NDArray[Any]) -> bool:
         """Return whether finding these records alone costs as much as a table of all, or has."""
@@ -144,13 +144,13 @@ class RecordIndex(OpenDatabase):
 
         Then records are found by themselves, and those of the damaged part raise.
         """
-        assert self._told is not None and self._provenance is not None
+        assert self._tree is not None and self._provenance is not None
         try:
-            table = self._told.extents()
+            table = self._tree.extents()
         except (ProvenanceError, CorruptedError) as error:
             self.guard()  # a page of another state is no damage
             self._is_damaged = True
-            tell(f"{error}; records are found block by block, those of this one not", WARNING)
+            log(f"{error}; records are found block by block, those of this one not", WARNING)
         else:
             self._table = table if self._order is None else table[self._order]
             self.take_walk()

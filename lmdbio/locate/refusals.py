@@ -21,7 +21,7 @@ __all__ = ["extents_end", "refuse_cut", "refuse_end", "refuse_headers"]
 
 #: Environments have few named databases (``max_dbs``): larger main ones are not looked at.
 DATABASES_MAX = 1024
-SHOWN_MAX = 8
+NAMES_MAX = 8
 
 
 def extents_end(extents: _core.Extents) -> int:
@@ -94,15 +94,15 @@ def refuse_headers(
         return
     names = _headers(pages, meta, db)
     if names:
-        spelled = [show_key(name) for name in names[:SHOWN_MAX]]
-        shown = ", ".join(spelled) + ", ..." * (len(names) > SHOWN_MAX)
+        spelled = [show_key(name) for name in names[:NAMES_MAX]]
+        listed = ", ".join(spelled) + ", ..." * (len(names) > NAMES_MAX)
         raise LookupError(
-            f"{pages.path}: holds only named databases ({shown}): say db={_said(names[0])} "
+            f"{pages.path}: holds only named databases ({listed}): say db={_quoted(names[0])} "
             f"(on the command line --db {quote(spelled[0])})"
         )
 
 
-def _said(name: bytes) -> str:
+def _quoted(name: bytes) -> str:
     """Return the name of a database as Python writes it."""
     try:
         return repr(name.decode())

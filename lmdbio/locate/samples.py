@@ -7,7 +7,6 @@ pattern of the keys, or all    -> records of the samples, in order  once keys ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +20,12 @@ from lmdbio.layouts.known import AUTO, find_layout
 from lmdbio.layouts.layout import Selection
 from lmdbio.layouts.wanted import Wanted, find_skipped, odd_keys
 from lmdbio.locate.key_index import KeyIndex
-from lmdbio.locate.open_database import OpenFile, guard_state
-from lmdbio.locate.walk import walk_tree
+from lmdbio.locate.open_database import OpenFile
+from lmdbio.locate.tree import Tree, walk_tree
 from lmdbio.provenance import name_text
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["FoundSamples", "count_samples", "find_samples"]
 
@@ -40,7 +39,7 @@ CACHE_BYTES = 1 << 20
 ENDS = 16
 
 
-class _LookedUp:
+class CursorKeys:
     """The keys of a database (``layouts.Keys``), looked up one by one by a cursor.
 
     Attributes:
@@ -108,7 +107,7 @@ class FoundSamples(NamedTuple):
         odd_keys: keys that may belong to no sample, where no layout is known.
     """
 
-    keys: _LookedUp
+    keys: CursorKeys
     selection: Selection | None
     skip: tuple[bytes, ...] = ()
     odd_keys: tuple[bytes, ...] = ()
@@ -186,7 +185,7 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
             keys are of a kind that has no layouts.
         OSError, Error: the tree cannot be read.
     """
-    keys, flags, layout, skip = _LookedUp(file), file.database.flags, wanted.layout, wanted.skip
+    keys, flags, layout, skip = CursorKeys(file), file.database.flags, wanted.layout, wanted.skip
     odd = flags & (DUPSORT | REVERSEKEY | INTEGERKEY)
     if odd and (skip or layout not in (None, AUTO)):
         why = "may have many values" if flags & DUPSORT else "are in no order of text"
@@ -200,7 +199,7 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
     found = find_layout(keys, layout)
     beside = odd_keys(keys) if found is None else ()
     if beside and not skip:
-        tell(
+        log(
             f"{keys.path}: {name_text(name)}: no layout is known: each record is a sample, and so "
             f"are {', '.join(map(show_key, beside))}; skip= leaves out keys"
         )
@@ -217,9 +216,6 @@ def count_samples(file: OpenFile, found: FoundSamples) -> int:
         IncompatibleError: the keys contradict the layout.
         OSError, Error: the tree cannot be read.
     """
-    walked = walk_tree(*file, keys=True)
-    guard = partial(guard_state, file.pages, file.meta)
-    leaves = walked.leaves
-    index = KeyIndex(*file, pattern=walked.keys, leaves=lambda: leaves, groups=None, guard=guard)
-    chosen = found.records(index, None)
+    tree = Tree(file, walk_tree(*file, keys=True), is_demanded=False)
+    chosen = found.records(tree.index_keys(), None)
     return (file.database.entries if chosen is None else len(chosen)) // found.columns

@@ -1,12 +1,12 @@
-"""Calibration: what ``lmdbio tune`` measured of a file system, and where that is kept.
+"""Calibration: what ``lmdbio tune`` measured of a file system, and where that is stored.
 
 By one process: ``Sample``, one way of making requests. By the ranks of a job: ``Staggering``, how
 many of its roots should read at a time. The file keeps the figures of several jobs side by side.
 
 One small JSON file for each file system in the user's cache folder, under a name made of the
 file system's identity; it appears whole or not at all. A reader that opens a data set
-reads it (``tuned.find``) if there is one. One that is damaged, or of another version, is as good
-as none, and the note says so.
+reads it (``reading.engines``) if there is one. One that is damaged, or of another version, is as
+good as none, and the note says so.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from lmdbio import _core
-from lmdbio.machine import storage, tuned_folder
+from lmdbio.machine import tuned_folder
 from lmdbio.machine.storage import Storage
 from lmdbio.system.amounts import PAGE_BYTES
 from lmdbio.system.frozen import dataclass
@@ -43,7 +42,6 @@ __all__ = [
     "forget",
     "identity",
     "load",
-    "load_for",
     "renewed",
     "store",
 ]
@@ -187,7 +185,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The calibration of a file system, as its file keeps it.
+    """The calibration of a file system, as its file has it.
 
     Attributes:
         calibration: None if there is none that can be used.
@@ -211,19 +209,13 @@ def identity(storage: Storage) -> str:
 
 
 def file_of(identity: str) -> Path:
-    """Where the calibration of a file system is kept.
+    """Return where the calibration of a file system is stored.
 
     Raises:
         OSError: this user has no home.
     """
     mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
     return Path(tuned_folder.folder()) / f"{mark}.json"
-
-
-def load_for(engine: _core.Engine) -> Stored | None:
-    """Return the calibration of the file system of ``engine``'s file; None where there is none."""
-    found = load(identity(storage.look(engine, cached=False, thorough=True)))
-    return found if found.calibration is not None or found.note else None
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -254,7 +246,7 @@ def load(identity: str) -> Stored:
 
 
 def store(calibration: Calibration) -> Path:
-    """Keeps a calibration; returns where.
+    """Store a calibration; return where.
 
     Raises:
         OSError: the user's cache folder is not there, or cannot be written to.
@@ -263,8 +255,8 @@ def store(calibration: Calibration) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
-        kept = {"version": VERSION, **asdict(calibration)}
-        part.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        content = {"version": VERSION, **asdict(calibration)}
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
         part.replace(file)
     finally:
         tuned_folder.changed()
@@ -274,7 +266,7 @@ def store(calibration: Calibration) -> Path:
 
 
 def forget(identity: str) -> bool:
-    """Removes what is kept of a file system; False where nothing was.
+    """Remove what is stored of a file system; return False where nothing was.
 
     Raises:
         OSError: it cannot be removed, or this user has no home.
@@ -287,10 +279,10 @@ def forget(identity: str) -> bool:
     return True
 
 
-def renewed(kept: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple[Staggering, ...]:
-    """Return the jobs to keep once some were measured anew: others stay. Pure."""
+def renewed(known: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple[Staggering, ...]:
+    """Return the jobs to store once some were measured anew: others stay. Pure."""
     jobs = {one.job for one in measured}
-    both = [*(one for one in kept if one.job not in jobs), *measured]
+    both = [*(one for one in known if one.job not in jobs), *measured]
     return tuple(both[-STAGGERINGS_MAX:])
 
 

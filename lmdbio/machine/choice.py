@@ -152,7 +152,7 @@ def choose(
 
     Args:
         access: purpose of the reads.
-        storage: storage under the file (``lmdbio.storage.look``).
+        storage: storage under the file (``machine.storage.inspect``).
         tuned: calibration of that storage.
         keyword: choices that the caller made.
         environment: choices that ``overrides_from_env`` found.

@@ -178,13 +178,13 @@ def choose_tokens(
     # Without turns as many read as there are roots; but it saves the waiting.
     most = -1 if may_be_none else job.roots
     taken = min(enough, key=lambda sample: sample.tokens or most)
-    told = [f"{rate_text(taken)} {_turns(taken, job)}"]
+    rates = [f"{rate_text(taken)} {_turns(taken, job)}"]
     if best is not taken:
-        told.append(f"{rate_text(best)} at best, {_turns(best, job)}")
+        rates.append(f"{rate_text(best)} at best, {_turns(best, job)}")
     none = next((sample for sample in job.samples if not sample.tokens), taken)
     if none not in (taken, best):
-        told.append(f"{rate_text(none)} {_turns(none, job)}")
-    return taken.tokens, Reason("tune", f"measured {'; '.join(told)}")
+        rates.append(f"{rate_text(none)} {_turns(none, job)}")
+    return taken.tokens, Reason("tune", f"measured {'; '.join(rates)}")
 
 
 def _turns(sample: TokenSample, job: Staggering) -> str:

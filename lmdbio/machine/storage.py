@@ -1,6 +1,6 @@
 """Storage: what is under a file, as far as can be seen without reading it.
 
-A frozen value for others to choose by (``lmdbio.choice``). Looking never raises for want of
+A frozen value for others to choose by (``machine.choice``). To inspect never raises for want of
 information: what is not known is None. Nothing is written, and no program is started.
 """
 
@@ -14,7 +14,11 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.system import procfs
 from lmdbio.system.frozen import dataclass
 
-__all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "look", "parse_stripes"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "inspect", "parse_stripes"]
 
 #: Names by statfs's f_type (linux/magic.h; those of Lustre, GPFS, ZFS and BeeGFS from their own
 #: headers). ext2 to ext4 share one, as do all that speak FUSE; the mount table tells them apart.
@@ -120,7 +124,7 @@ class Storage:
         return min(1.0, self.cached_bytes / self.size_bytes)
 
 
-def look(
+def inspect(
     engine: _core.Engine,
     *,
     cached: bool = True,
@@ -136,7 +140,7 @@ def look(
     """
     elsewhere = engine.remote_file
     if elsewhere is not None:
-        return look_elsewhere(elsewhere.url, elsewhere.size)
+        return inspect_url(elsewhere.url, elsewhere.size)
     fd = engine.fd
     ground = _core.look_at(fd)
     mounted = _mount(root, ground.mount_id) if thorough else None
@@ -156,13 +160,13 @@ def look(
         readahead_bytes=readahead_bytes,
         direct=direct,
         direct_alignment=alignment,
-        size_bytes=_size(engine),
-        cached_bytes=_cached(engine) if cached else None,
+        size_bytes=_answer(engine.size),
+        cached_bytes=_answer(engine.cached_bytes) if cached else None,
         stripes=_stripes(fd) if ground.magic == 0x0BD00BD0 else None,
     )
 
 
-def look_elsewhere(url: str, size_bytes: int | None = None) -> Storage:
+def inspect_url(url: str, size_bytes: int | None = None) -> Storage:
     """Return what a URL says of the storage under its file: nobody is asked."""
     from lmdbio.remote import scheme_of, server_of
 
@@ -175,7 +179,7 @@ def look_elsewhere(url: str, size_bytes: int | None = None) -> Storage:
     )
 
 
-def look_at_folder(folder: str | os.PathLike[str]) -> Storage:
+def inspect_folder(folder: str | os.PathLike[str]) -> Storage:
     """Return what is known of the storage under a folder, without any file there.
 
     Raises:
@@ -194,16 +198,10 @@ def look_at_folder(folder: str | os.PathLike[str]) -> Storage:
     )
 
 
-def _size(engine: _core.Engine) -> int | None:
+def _answer(ask: Callable[[], int | None]) -> int | None:
+    """Return what an engine says of its file; None: it cannot."""
     try:
-        return engine.size()
-    except (OSError, Error):
-        return None
-
-
-def _cached(engine: _core.Engine) -> int | None:
-    try:
-        return engine.cached_bytes()
+        return ask()
     except (OSError, Error):
         return None
 

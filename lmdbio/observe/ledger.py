@@ -19,13 +19,12 @@ from typing import Any
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.observe import active
 from lmdbio.observe.active import ended, follow
 from lmdbio.observe.stats import Stats
 from lmdbio.remote import is_url
 from lmdbio.system import fork
 
-__all__ = ["Facts", "FileState", "Ledger", "Line", "begin", "ended", "follow"]
+__all__ = ["Facts", "FileState", "Ledger", "Line", "ended", "follow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +185,3 @@ class Ledger:
         for one in list(self._open.values()):
             found[one.facts] = found.get(one.facts, Line()) + one.line()
         return found
-
-
-def begin(ledger: Ledger) -> None:
-    """Have all that is opened from now on counted there."""
-    active.ledger = ledger

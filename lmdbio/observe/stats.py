@@ -49,8 +49,8 @@ _SECONDS: dict[Stage, str] = {
     "idle, no free slot": "idle_seconds",
     "wait for turn": "turn_seconds",
 }
-#: Amounts that a trace tells, and what they are called there.
-_TOLD = {
+#: Amounts that a trace has, and what they are called there.
+_TRACED = {
     "records": "records",
     "record_bytes": "bytes",
     "located_records": "records",
@@ -195,9 +195,10 @@ class Stats:
 
     def __str__(self) -> str:
         """Return the fields that are not 0, a line each."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
         lines = [
-            f"{name:<16} {_number(value):>16}{self._remark(name)}" for name, value in told.items()
+            f"{name:<16} {_number(value):>16}{self._remark(name)}"
+            for name, value in values.items()
         ]
         return "\n".join(lines) or "nothing was read"
 
@@ -245,7 +246,7 @@ class StageCounter:
         self._lock = threading.Lock()
         self._lent: deque[npt.NDArray[np.uint64]] = deque()
         #: By the field of ``Stats``; seconds as nanoseconds.
-        self._counts = dict.fromkeys((*_FIELDS, *_TOLD), 0)
+        self._counts = dict.fromkeys((*_FIELDS, *_TRACED), 0)
         self._singles = self._single_bytes = self._single_ns = 0
         self._by_epoch: dict[int, dict[str, tuple[int, int]]] = {}
 
@@ -264,7 +265,7 @@ class StageCounter:
             stage: name of the stage.
             begun: moment of ``monotonic_ns`` at which it began; it ends now.
             block: number of its block, for a trace alone.
-            amounts: counts of what it did, by the field of ``Stats``; a trace tells ``_TOLD``.
+            amounts: counts of what it did, by the field of ``Stats``; a trace has ``_TRACED``.
 
         Returns:
             The moment now, for the stage after it.
@@ -275,10 +276,10 @@ class StageCounter:
             for name, amount in amounts.items():
                 counts[name] += amount
         if active.trace is not None:
-            told = {_TOLD[name]: amount for name, amount in amounts.items() if name in _TOLD}
+            traced = {_TRACED[name]: amount for name, amount in amounts.items() if name in _TRACED}
             if block is not None:
-                told["block"] = block
-            tracing.note(stage, begun, now, told)
+                traced["block"] = block
+            tracing.note(stage, begun, now, traced)
         return now
 
     def count(self, **amounts: int) -> None:

@@ -108,11 +108,11 @@ def merge(traces: Sequence[Trace]) -> Trace:
     machines = {str(first["host"]): 0}
     events: list[Event] = []
     for trace in traces:
-        told = trace["otherData"]
-        machine = machines.setdefault(str(told["host"]), len(machines))
+        facts = trace["otherData"]
+        machine = machines.setdefault(str(facts["host"]), len(machines))
         shift = 0.0
         if machine:
-            wall = told["realtime_ns"] - told["monotonic_ns"]
+            wall = facts["realtime_ns"] - facts["monotonic_ns"]
             shift = (wall - (first["realtime_ns"] - first["monotonic_ns"])) / 1000
         for event in trace["traceEvents"]:
             moved = dict(event, pid=event["pid"] + machine * MACHINE_STEP)
@@ -162,12 +162,12 @@ def stages(trace: Trace) -> list[Line]:
         if event["ph"] != "X" or event.get("cat") != "stage":
             continue
         process = names.get(event["pid"], str(event["pid"]))
-        told = event["args"]
+        amounts = event["args"]
         line = sums.setdefault((process, event["name"]), [0, 0.0, 0.0, 0])
         line[0] += 1
         line[1] += event["dur"] / 1e6
         line[2] = max(line[2], event["dur"] / 1e6)
-        line[3] += told.get("bytes", told.get("records", 0))
+        line[3] += amounts.get("bytes", amounts.get("records", 0))
     lines = [
         Line(process, stage, int(count), seconds, longest, int(amount))
         for (process, stage), (count, seconds, longest, amount) in sums.items()

@@ -70,15 +70,15 @@ class TraceEncoder:
     def stage(self, span: Span) -> list[str]:
         """Encode a span of a thread, or of a read that was under way beside all threads."""
         name, begun, ended, thread, args = span
-        told = json.dumps(args or {})
+        arguments = json.dumps(args or {})
         if thread is not None:
-            return [self._complete(json.dumps(name), "stage", begun, ended, thread, told)]
+            return [self._complete(json.dumps(name), "stage", begun, ended, thread, arguments)]
         head = (
             f'"name":{json.dumps(name)},"cat":"flight","id":"{self._pid}.{begun}.{ended}",'
             f'"pid":{self._pid},"tid":{self._pid}'
         )
         return [
-            f'{{"ph":"b",{head},"ts":{_us(begun)},"args":{told}}}',
+            f'{{"ph":"b",{head},"ts":{_us(begun)},"args":{arguments}}}',
             f'{{"ph":"e",{head},"ts":{_us(ended)}}}',
         ]
 
@@ -87,17 +87,17 @@ class TraceEncoder:
         queued, begun, ended, offset, amount, kind, thread, engine, count = span[:9]
         if kind in STAGES:
             name, unit = STAGES[SpanKind(kind)]
-            told = f'{{"{unit}":{amount},"requests":{count}}}'
-            return [self._complete(f'"{name}"', "stage", begun, ended, thread, told)]
+            arguments = f'{{"{unit}":{amount},"requests":{count}}}'
+            return [self._complete(f'"{name}"', "stage", begun, ended, thread, arguments)]
         way, file = self._engine(engine, traced)
         what = "read ahead" if kind == SpanKind.POPULATE else "read"
         failed = f',"failed":{span[11]}' if span[11] else ""
-        told = (
+        arguments = (
             f'{{"offset":{offset},"bytes":{amount},"queued_us":{_us(begun - queued)},'
             f'"file":{file}{failed}}}'
         )
         lane, events = self._lane(begun, ended)
-        events.append(self._complete(f'"{what}, {way}"', "request", begun, ended, lane, told))
+        events.append(self._complete(f'"{what}, {way}"', "request", begun, ended, lane, arguments))
         for at, depth in ((begun, span[9]), (ended, span[10])):
             events.append(
                 f'{{"ph":"C","name":"requests in flight","pid":{self._pid},"tid":0,'

@@ -38,14 +38,12 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.observe import active
-from lmdbio.observe.active import touch
 from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
 from lmdbio.system import fork
 from lmdbio.system.warn import warn
 
-__all__ = ["ENVIRONMENT", "Trace", "name_rank", "note", "note_flight", "touch", "trace"]
+__all__ = ["Trace", "name_rank", "note", "note_flight", "trace"]
 
-ENVIRONMENT = active.TRACE
 #: Bytes that a trace file may take; Perfetto in a browser holds about so many with ease.
 SIZE_BYTES_MAX = 256 << 20
 #: Between two writes.
@@ -126,7 +124,7 @@ class Trace:
             _core.ring.start()
             _core.ring.take()  # what an earlier trace left
         except BaseException:
-            self._let_go_of_file()
+            self._close_file()
             raise
         fork.register(self)
         active.trace = self
@@ -145,7 +143,7 @@ class Trace:
 
     def _after_fork(self) -> None:
         closed = self._closed
-        self._let_go_of_file()
+        self._close_file()
         self._alone = False
         self._begin()
         self._closed = closed
@@ -233,7 +231,7 @@ class Trace:
 
     def _open(self) -> TraceFile:
         """This process's file; one with its number where another process has the name."""
-        told = {
+        facts = {
             "program": " ".join(sys.argv[:1]),
             "host": socket.gethostname(),
             "pid": self._pid,
@@ -243,15 +241,15 @@ class Trace:
             "realtime_ns": time.time_ns(),
         }
         try:
-            opened = TraceFile(self.path, told)
+            opened = TraceFile(self.path, facts)
         except BlockingIOError:
             self._alone = False
-            opened = TraceFile(self.path, told)
+            opened = TraceFile(self.path, facts)
         self._file = opened
         opened.append(self._encoder.process(self._rank))
         return opened
 
-    def _let_go_of_file(self) -> None:
+    def _close_file(self) -> None:
         opened, self._file = self._file, None
         if opened is not None:
             opened.close()
@@ -265,7 +263,7 @@ class Trace:
             warn(f"{self.path}: the trace ends here, and the program goes on: {why}")
         self._closed = True
         self._switch_off()
-        self._let_go_of_file()
+        self._close_file()
 
     def _switch_off(self) -> None:
         if active.trace is self:
@@ -282,7 +280,7 @@ class Trace:
             if self.dropped and self._file is not None:
                 self._file.append(self._encoder.dropped(self.dropped, time.monotonic_ns()))
             self._closed = True
-            self._let_go_of_file()
+            self._close_file()
 
     def __enter__(self) -> Trace:
         return self
@@ -384,7 +382,7 @@ class TraceFile:
 
 def _start_by_environment() -> None:
     """``LMDBIO_TRACE``. The file is made when there is something to write."""
-    path = os.environ.get(ENVIRONMENT)
+    path = os.environ.get(active.TRACE)
     if path:
         Trace(path, lazily=True)
 

@@ -1,17 +1,17 @@
-"""base: placements, as values: what decides which root keeps which records of a job. Pure.
+"""base: placements, as values: what decides which root caches which records of a job. Pure.
 
-| name | who keeps what |
+| name | who caches what |
 |---|---|
 | home | each root a part of the file, grain by grain, in memory and on a disk |
 | mixed | as home, in memory alone; the rest streams through windows (hybrid) |
 | first | each record the root whose ranks use it first, as far as that has room |
 | frequency | each root what its own ranks use most often over all epochs |
-| slices | nothing is kept: each root reads a slice of each window, and hands it on |
-| none | nothing is kept: each root reads what its own ranks use |
+| slices | nothing is cached: each root reads a slice of each window, and hands it on |
+| none | nothing is cached: each root reads what its own ranks use |
 
-"Which node keeps record 7" is one question to one value: ``owner_of`` of the ``Homes``, or of the
-``Keepers``, that a placement gives. Readers, forecasts and simulators call the same functions, and
-nobody compares words: a new placement is one more value.
+"Which node caches record 7" is one question to one value: ``owner_of`` of the ``Homes``, or of the
+``RecordOwners``, that a placement gives. Readers, forecasts and simulators call the same
+functions, and nobody compares words: a new placement is one more value.
 
 Source: DeepIO (home, mixed, slices), LBANN's data store (first), the HDMLP thesis (frequency).
 """
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.placement import keepers, papers
+from lmdbio.placement import owners
 from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.planning.shuffle import Shuffle
 
@@ -44,22 +44,23 @@ class Placement:
 
     Attributes:
         name: word by which it is asked for, and printed.
-        keep: rule by which roots keep records one by one, in memory alone; None: they do not.
-        keeps_grains: whether roots keep grains of the file.
+        ownership: rule by which roots cache records one by one, in memory alone; None: they
+            do not.
+        owns_grains: whether roots cache grains of the file.
         streams: whether records without an owner come in windows, of which each root reads a
             slice.
         needs_end: whether it counts the uses of all epochs, so that the job must end.
-        text: noun phrase for the records that roots keep one by one.
+        text: noun phrase for the records that roots cache one by one.
         by_node: rule over the nodes of a simulated cluster; None: these hold nothing.
     """
 
     name: str
-    keep: keepers.KeepRule | None = None
-    keeps_grains: bool = False
+    ownership: owners.OwnerRule | None = None
+    owns_grains: bool = False
     streams: bool = False
     needs_end: bool = False
     text: str = ""
-    by_node: papers.NodesRule | None = None
+    by_node: owners.NodesRule | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -70,17 +71,17 @@ class Placement:
     @property
     def is_static(self) -> bool:
         """Whether each record has one owner for good, so that disks and local ranks gain by it."""
-        return self.keeps_grains and not self.streams
+        return self.owns_grains and not self.streams
 
     @property
     def must_hold(self) -> bool:
         """Whether a node that has no room gains nothing: each record is to have one owner."""
-        return self.keeps_grains or (self.keep is not None and not self.needs_end)
+        return self.owns_grains or (self.ownership is not None and not self.needs_end)
 
     @property
     def hands_on(self) -> bool:
-        """Whether nothing is kept, and rows count by the root that has read them for all."""
-        return self.streams and not self.keeps_grains
+        """Whether nothing is cached, and rows count by the root that has read them for all."""
+        return self.streams and not self.owns_grains
 
     def homes(
         self,
@@ -90,39 +91,39 @@ class Placement:
         request_bytes_max: int,
         left: Sequence[int | None] = (),
     ) -> Homes:
-        """Return the grains that each root keeps, and the owner of each record.
+        """Return the grains that each root caches, and the owner of each record.
 
         Args:
             run: function that returns the extents of records from one to another.
             count: number of records.
-            rooms: room of each root, which stays empty where no grains are kept.
+            rooms: room of each root, which stays empty where no grains are cached.
             request_bytes_max: largest size of a request, bytes.
             left: end of the part that each root has left from an earlier job, bytes, or None.
         """
         from lmdbio.placement.homes import Homes  # others begin sooner without it
 
         return Homes.fitting(
-            run, count, rooms, request_bytes_max, left, are_kept=self.keeps_grains
+            run, count, rooms, request_bytes_max, left, are_owned=self.owns_grains
         )
 
-    def keepers(
+    def owners(
         self, schedule: Schedule, sizes: I64, rooms: Sequence[int], *, is_warm: bool
-    ) -> keepers.Keepers:
-        """Return the owners of records that roots keep one by one.
+    ) -> owners.RecordOwners:
+        """Return the owners of records that roots cache one by one.
 
         Args:
             schedule: strided or blocked schedule of the job.
-            sizes: size of each record in memory, bytes (``keepers.room_of``).
+            sizes: size of each record in memory, bytes (``owners.room_of``).
             rooms: capacity of each root, bytes.
             is_warm: whether all is there before the first epoch.
         """
-        assert self.keep is not None
-        kept = self.keep(schedule, sizes, rooms)
-        return keepers.Keepers.of(kept, schedule, is_warm=is_warm)
+        assert self.ownership is not None
+        owned = self.ownership(schedule, sizes, rooms)
+        return owners.RecordOwners.of(owned, schedule, is_warm=is_warm)
 
     def order(self, shuffle: Shuffle, held: int) -> Shuffle:
         """Return the order of a job of whose records the first ones, so many, have a home."""
-        if not (self.keeps_grains and self.streams):
+        if not (self.owns_grains and self.streams):
             return shuffle
         return Shuffle.mixed(shuffle.held or held, shuffle.chunk, shuffle.window)
 
@@ -152,7 +153,7 @@ class Placement:
             )
 
     def refuse_size(self, count: int, roots: int, places: int | None) -> None:
-        """Raise ValueError where it would take too long to say what roots keep.
+        """Raise ValueError where it would take too long to say what roots cache.
 
         Args:
             count: number of records.
@@ -160,23 +161,23 @@ class Placement:
             places: number of places in all epochs; None: the job has no end.
         """
         if self.needs_end:
-            keepers.refuse_counting(count, roots, places)
+            owners.refuse_counting(count, roots, places)
 
 
-HOME = Placement("home", keeps_grains=True, by_node=papers.home)
-MIXED = Placement("mixed", keeps_grains=True, streams=True)
+HOME = Placement("home", owns_grains=True, by_node=owners.home_by_node)
+MIXED = Placement("mixed", owns_grains=True, streams=True)
 FIRST = Placement(
     "first",
-    keepers.keep_first,
+    owners.own_first,
     text="records that their ranks use first",
-    by_node=papers.first,
+    by_node=owners.first_by_node,
 )
 FREQUENCY = Placement(
     "frequency",
-    keepers.keep_most_used,
+    owners.own_most_used,
     needs_end=True,
     text="records that their ranks use most often",
-    by_node=papers.frequency,
+    by_node=owners.frequency_by_node,
 )
 SLICES = Placement("slices", streams=True)
 NONE = Placement("none")

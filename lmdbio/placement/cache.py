@@ -9,7 +9,7 @@
 | first | each record the root whose ranks use it first, as far as that has room |
 | frequency | each root what its own ranks use most often over all epochs |
 
-The last two keep records one by one, in memory alone.
+The last two cache records one by one, in memory alone.
 
 | warm | when a held record is read first |
 |---|---|
@@ -38,8 +38,8 @@ __all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "Cache", "Warm", "parse_cache"]
 
 #: Placements that a cache may have, by their words.
 PLACEMENTS = {str(one): one for one in (HOME, MIXED, FIRST, FREQUENCY)}
-#: Words of those that keep records one by one.
-RECORD_PLACEMENTS = tuple(name for name, one in PLACEMENTS.items() if one.keep is not None)
+#: Words of those that cache records one by one.
+RECORD_PLACEMENTS = tuple(name for name, one in PLACEMENTS.items() if one.ownership is not None)
 #: Those that there are no more, and what to write instead.
 REMOVED = {
     "copies": "placement=home",

@@ -28,11 +28,10 @@ from lmdbio import _core
 from lmdbio.placement.base import NONE, SLICES, Placement
 from lmdbio.placement.cache import Cache
 from lmdbio.placement.homes import Homes, Room, Tiers
-from lmdbio.placement.keepers import Keepers, room_of
+from lmdbio.placement.owners import RecordOwners, room_of
 from lmdbio.placement.sources import seats
-from lmdbio.planning.balance import NOBODY
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.deal import NOBODY
+from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
 from lmdbio.planning.schedule import Assignment, Schedule
@@ -109,7 +108,7 @@ class Job:
     """A job whose ranks share each batch, with one root on each node.
 
     Attributes:
-        cache: cache of each root, with ``disk_bytes`` where it has a disk. None: roots keep
+        cache: cache of each root, with ``disk_bytes`` where it has a disk. None: roots cache
             nothing.
         batch: records of all ranks in an iteration.
         nodes, ranks: number of nodes, and of ranks.
@@ -262,7 +261,7 @@ class Outlook:
             made = replace(made, length=job.epochs * count)
         if not job.sharing.is_dealt:
             return made
-        return replace(made, assignment=job.sharing, holder=self.homes.owner_of)
+        return replace(made, assignment=job.sharing, owner=self.homes.owner_of)
 
     @cached_property
     def homes(self) -> Homes:
@@ -276,18 +275,18 @@ class Outlook:
         )
 
     @cached_property
-    def _keepers(self) -> Keepers:
-        """The roots that keep each record, where these are kept one by one."""
+    def _owners(self) -> RecordOwners:
+        """The roots that cache each record, where these are cached one by one."""
         nodes, schedule = self._job.nodes, self.schedule
         self._placement.refuse_size(schedule.count, nodes, schedule.end)
         sizes, rooms = room_of(self._extents["length"]), [self._job.tiers.memory] * nodes
-        return self._placement.keepers(schedule, sizes, rooms, is_warm=self._preloads)
+        return self._placement.owners(schedule, sizes, rooms, is_warm=self._preloads)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the file that roots hold all the time, once they are warm."""
-        if self._placement.keep is not None:
-            return int(self._lengths[self._keepers.are_kept].sum())
+        if self._placement.ownership is not None:
+            return int(self._lengths[self._owners.are_owned].sum())
         return min(self.homes.held_bytes, self.file_bytes)
 
     @cached_property
@@ -335,15 +334,15 @@ class Outlook:
 
     def _holders(self, epoch: Epoch, records: I64, users: I64) -> tuple[I64, Flags]:
         """Return the root that has each record when it is used, and which count as read then."""
-        if self._placement.keep is not None:
-            holders = self._keepers.owner_of(records, epoch.number, users)
+        if self._placement.ownership is not None:
+            holders = self._owners.owner_of(records, epoch.number, users)
             return holders, holders == NOBODY
         holders = self.homes.owner_of(records)
         is_read = (holders == NOBODY) | (epoch.number == 0 and not self._preloads)
         streams = self.rounds(epoch)
         if streams is not None:
             rest = records >= epoch.shuffle.held
-            holders[rest] = streams.holder(records[rest] - epoch.shuffle.held)
+            holders[rest] = streams.owner(records[rest] - epoch.shuffle.held)
             is_read[rest] = not self._placement.hands_on
         return holders, is_read
 
@@ -368,24 +367,24 @@ class Outlook:
 
     def epochs(self) -> Iterator[Forecast]:
         """Return the forecast of each epoch, and of what is read before the first, if anything."""
-        if self._preloads and (self._placement.keep is not None or self.held_bytes):
+        if self._preloads and (self._placement.ownership is not None or self.held_bytes):
             yield _forecast(None, NOTHING, self._fill(), 0)
         for number in range(self._job.epochs):
             epoch = self.epoch(number)
             supplied = _supplied(self.rows(number), self._lengths)
             reads, messages = self._batches(epoch)
             reads = reads.plus(self._streamed(epoch))
-            if number == 0 and not self._preloads and self._placement.keeps_grains:
+            if number == 0 and not self._preloads and self._placement.owns_grains:
                 reads = reads.plus(self._fill())
             yield _forecast(number, supplied, reads, messages)
 
     def _fill(self) -> Reads:
-        """Return the reads by which roots get all that they keep, and nothing else."""
-        if self._placement.keep is None:
+        """Return the reads by which roots get all that they cache, and nothing else."""
+        if self._placement.ownership is None:
             return Reads(int(self.homes.ends[-1]), self.held_bytes)
         reads = Reads()
         for root in range(self._job.nodes):
-            reads = reads.plus(self._reads(self._keepers.kept(root)))
+            reads = reads.plus(self._reads(self._owners.owned(root)))
         return reads
 
     def _batches(self, epoch: Epoch) -> tuple[Reads, int]:

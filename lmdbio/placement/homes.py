@@ -1,14 +1,14 @@
-"""homes: which root keeps which part of the file, grain by grain, as it is. Pure.
+"""homes: which root caches which part of the file, grain by grain, as it is. Pure.
 
     file    | grain 0 | grain 1 | grain 2 | grain 3 | ...     pieces of one size, read whole
     used        0         -         1         2               those that hold a part of a record
     root    |-- 0 ---------------|-- 1 --...                  each as many as it has room for
 
 A record's home is the root of the grain in which it begins; where it ends in a grain of the next
-root, both keep that one. In memory, a root's grains lie one behind the other, so that a record
+root, both cache that one. In memory, a root's grains lie one behind the other, so that a record
 lies there as it does in the file.
 
-Source: DeepIO (each node keeps a part in memory), LBANN's preloading, locality-aware loading.
+Source: DeepIO (each node caches a part in memory), LBANN's preloading, locality-aware loading.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.dealt import home_holder
+from lmdbio.planning.deal import owner_in
 
 __all__ = [
     "GRAIN_BYTES_MAX",
@@ -42,7 +42,7 @@ Flags = npt.NDArray[np.bool_]
 
 #: A grain is worth a request of its own.
 GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
-#: A root keeps so many grains, where they may be smaller than requests.
+#: A root caches so many grains, where they may be smaller than requests.
 HOME_GRAINS_MIN = 128
 #: Of records whose extents are looked up at once.
 PART = 2**18
@@ -54,7 +54,7 @@ def grain_bytes(request_bytes_max: int, room: int, share: int) -> int:
     Args:
         request_bytes_max: bytes of a request, at most.
         room: capacity of the root that has least, bytes; filled to a whole number of grains.
-        share: size of an even share of the file, bytes; each root keeps a whole number of grains.
+        share: size of an even share of the file, bytes; each root caches a whole number of grains.
     """
     wanted = min(request_bytes_max, min(room, share) // HOME_GRAINS_MIN, GRAIN_BYTES_MAX)
     wanted = max(wanted, GRAIN_BYTES_MIN)
@@ -147,13 +147,13 @@ class Grains:
 
 @dataclass(frozen=True)
 class Homes:
-    """The grains that each root keeps, and the home of each record.
+    """The grains that each root caches, and the home of each record.
 
     Attributes:
         grains: grains of the file.
         ends: part p of the file is used grains ends[p] up to ends[p + 1].
         records: the home of each record, a root, or ``_core.NO_HOME``.
-        stops: the root of part p keeps used grains ends[p] up to stops[p]: its last records may
+        stops: the root of part p caches used grains ends[p] up to stops[p]: its last records may
             end in those of the next part.
         limits: end of each part's last record, offset in the file in bytes.
         parts: number of each root's part.
@@ -175,7 +175,7 @@ class Homes:
         request_bytes_max: int,
         left: Sequence[int | None] = (),
         *,
-        are_kept: bool = True,
+        are_owned: bool = True,
     ) -> Homes:
         """Return parts as large as the tiers of roots have room for.
 
@@ -185,7 +185,7 @@ class Homes:
             rooms: room of each root.
             request_bytes_max: largest size of a request, bytes.
             left: end of the part that each root has left from an earlier job, bytes, or None.
-            are_kept: whether roots keep any grains.
+            are_owned: whether roots cache any grains.
 
         Raises:
             ValueError: there are more roots than numbers for them.
@@ -197,7 +197,7 @@ class Homes:
         grain = grain_bytes(request_bytes_max, least, end // len(rooms))
         parts = (run(first, min(count, first + PART)) for first in starts)
         grains = Grains.of(parts, end, grain)
-        sizes = [one.total(grains) if are_kept else 0 for one in rooms]
+        sizes = [one.total(grains) if are_owned else 0 for one in rooms]
         part_bytes = min(end, sum(sizes)) // len(rooms)
         order = order_by_left(left or [None] * len(rooms), part_bytes)
         return cls.of(grains, sizes, count, run, order)
@@ -252,7 +252,7 @@ class Homes:
         ends = bounds(len(grains.used), units.tolist(), 1)
         homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
         limits = np.zeros(len(units), np.int64)
-        if not len(grains.used):  # all records are empty: there is nothing to keep
+        if not len(grains.used):  # all records are empty: there is nothing to cache
             homes[:] = _core.NO_HOME
             return cls(grains, ends, homes, stops, limits, parts)
         for first in range(0, count, PART):
@@ -269,14 +269,14 @@ class Homes:
         return cls(grains, ends, homes, stops, limits, parts)
 
     def owner_of(self, records: npt.NDArray[Any]) -> I64:
-        """Return which root keeps each record, in all epochs; ``NOBODY`` where none does.
+        """Return which root caches each record, in all epochs; ``NOBODY`` where none does.
 
-        This is the answer to "which node keeps record 7".
+        This is the answer to "which node caches record 7".
         """
-        return home_holder(self.records)(records)
+        return owner_in(self.records)(records)
 
     def kept(self, root: int) -> range:
-        """Return the used grains that a root keeps."""
+        """Return the used grains that a root caches."""
         part = self.parts[root]
         return range(int(self.ends[part]), int(self.stops[part]))
 
@@ -315,7 +315,7 @@ def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
 
 
 def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:
-    """Return the root of each part: one that has kept it before, where there is one.
+    """Return the root of each part: one that has cached it before, where there is one.
 
     Args:
         left: end of the part that each root has left from an earlier job, bytes; None: it has
@@ -345,7 +345,7 @@ class Room(NamedTuple):
     disk: int = 0
 
     def total(self, grains: Grains) -> int:
-        """Return the room for grains, those aside that both tiers keep.
+        """Return the room for grains, those aside that both tiers cache.
 
         The last records in memory may end in grains behind it; those that begin before these are
         read from the disk as a whole.
@@ -373,6 +373,6 @@ class Tiers(NamedTuple):
 
     @classmethod
     def of(cls, kept: int, room: Room, bits: int) -> Tiers:
-        """Return the tiers of a home that keeps so many grains."""
+        """Return the tiers of a home that caches so many grains."""
         in_memory = min(kept, room.memory >> bits)
         return cls(range(in_memory), range(max(0, kept - (room.disk >> bits)), kept))

@@ -38,7 +38,7 @@ class Words(NamedTuple):
     """The keywords of a Reader, or of a ``forecast.Job``, by which it follows a policy.
 
     Attributes:
-        cache: cache of each root; None: it keeps nothing.
+        cache: cache of each root; None: it caches nothing.
         assignment: "strided" or "local".
         shuffle: shuffle of each epoch.
     """
@@ -117,13 +117,13 @@ class Policy:
             shuffle: shuffle of each epoch.
             windows: the same where the policy needs an order by windows.
         """
-        told = READERS.get(self.name)
-        if told is None:
+        reader = READERS.get(self.name)
+        if reader is None:
             return None
-        order = windows if told.windows else shuffle
-        if told.placement is None or cache is None:
-            return Words(None, told.assignment, order)
-        keeps_in_memory = not PLACEMENTS[told.placement].is_static
+        order = windows if reader.windows else shuffle
+        if reader.placement is None or cache is None:
+            return Words(None, reader.assignment, order)
+        keeps_in_memory = not PLACEMENTS[reader.placement].is_static
         if keeps_in_memory and not cache.memory:
             return None
         if keeps_in_memory or (self.tiers in ("memory", "either") and cache.memory):
@@ -131,8 +131,8 @@ class Policy:
         elif self.tiers == "disk" and cache.disk is not None:
             cache = replace(cache, memory=0)
         warm = "preload" if self.preloads else "demand"
-        cache = replace(cache, placement=told.placement, warm=warm)
-        return Words(cache, told.assignment, order)
+        cache = replace(cache, placement=reader.placement, warm=warm)
+        return Words(cache, reader.assignment, order)
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -5,7 +5,7 @@
 
     WindowSources   an epoch comes in windows: a round is one, and each root reads a slice of it
     HomeSources     each record has a home: a round is a block of all teams
-    RecordSources   roots keep records one by one: the same (``keepers``)
+    RecordSources   roots cache records one by one: the same (``owners``)
     HybridSources   some records have a home, and the others come in windows, with them
 
 A root asks each other one, by the number of a block, for the rows that it brings. The other one
@@ -123,16 +123,10 @@ class WindowSources:
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule = self._schedule
-        places = [
-            some for some in schedule.team_places(number, team) if some.repeats and some.runs
-        ]
-        places = [some._replace(first=some.first + schedule.first_place) for some in places]
+        places = _filled(schedule.team_places(number, team), schedule.first_place)
         epoch = last = 0
         if places:
-            epoch = (places[0].first + places[0].runs[0].start) // self._count
-            end = places[-1]
-            last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-            last //= self._count
+            epoch, last = places[0].begin // self._count, places[-1].last // self._count
         tables = [self.sequence.rounds(one).table for one in range(epoch, last + 1)]
         return BlockSources(*_core.find_block_sources(tables, epoch, self._roots, places))
 
@@ -152,7 +146,7 @@ class WindowSources:
 
 @dataclass(frozen=True)
 class KeptSources(ABC):
-    """Says who brings what, where roots keep records: a round is a block of all teams.
+    """Says who brings what, where roots cache records: a round is a block of all teams.
 
     A root brings for it those records of its own that any team uses in the block.
 
@@ -162,11 +156,9 @@ class KeptSources(ABC):
 
     schedule: Schedule
     _seats: _core.Seats = field(init=False, repr=False, compare=False)
-    _epochs: Epochs = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_seats", seats(self.schedule))
-        object.__setattr__(self, "_epochs", self.schedule.epochs or Epochs(self.schedule.count))
 
     @abstractmethod
     def is_there(self, epoch: int) -> bool:
@@ -194,7 +186,7 @@ class KeptSources(ABC):
         if schedule.assignment.is_dealt:
             records = schedule.team_records(number, team).view(np.int64)
         else:
-            records = records_at(schedule, self._epochs, schedule.team_places(number, team))
+            records = records_at(schedule, schedule.team_places(number, team))
         table, places = self._rooted(records, _uses_of_team(schedule, number, team))
         order, roots, begins = _core.find_homes(table, places)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
@@ -208,7 +200,7 @@ class KeptSources(ABC):
         else:
             span = schedule.span(number)
             first, places = span.start, Places(span.start, 0, 1, (range(len(span)),))
-            records = records_at(schedule, self._epochs, [places])
+            records = records_at(schedule, [places])
         table, at = self._rooted(records, _uses_of_block(schedule, self._seats, number))
         found = RoundUses(*_core.find_home_uses(table, root, self._seats, first, at, takers))
         return found if at is records else found.by_record(records)
@@ -272,9 +264,8 @@ class HybridSources:
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule, epochs = self.home.schedule, self.sequence.epochs
-        parts = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
+        parts = _filled(schedule.team_places(number, team), schedule.first_place)
         places = np.concatenate([np.empty(0, np.int64), *(p.numbers() for p in parts)])
-        places += schedule.first_place
         records = epochs.samples(places)
         rounds, roots = np.empty_like(places), np.empty(len(places), np.uint16)
         for epoch, rows, _ in _uses_of_team(schedule, number, team):
@@ -319,7 +310,7 @@ class HybridSources:
         streams = records >= held
         roots[~streams] = self.home.homes.records[records[~streams]]
         rounds = self.sequence.rounds(epoch)
-        roots[streams] = rounds.holder(records[streams] - held)
+        roots[streams] = rounds.owner(records[streams] - held)
         return roots
 
 
@@ -347,23 +338,17 @@ def seats(schedule: Schedule) -> _core.Seats:
     )
 
 
-def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> I64:
-    """Return the records at places that count from the start of a schedule, in their order.
-
-    Args:
-        epochs: the order of its records, also where that is their own.
-    """
-    start, count = schedule.first_place, schedule.count
-    places = [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
+def records_at(schedule: Schedule, places: Sequence[Places]) -> I64:
+    """Return the records at places that count from the start of a schedule, in their order."""
+    epochs = schedule.orders
+    count, places = schedule.count, _filled(places, schedule.first_place)
     if not places:
         return np.empty(0, np.int64)
     shuffle, is_mixed = epochs.shuffle, epochs.shuffle.held and epochs.seed is not None
     if shuffle.order is not None or is_mixed or epochs.is_stepped:
         return epochs.samples(np.concatenate([p.numbers() for p in places]))
-    end = places[-1]
-    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-    first = (places[0].first + places[0].runs[0].start) // count
-    shufflings = [epochs.epoch(number).shuffling for number in range(first, last // count + 1)]
+    first, last = places[0].begin // count, places[-1].last // count
+    shufflings = [epochs.epoch(number).shuffling for number in range(first, last + 1)]
     return _core.find_records(shufflings, first, places)
 
 
@@ -372,16 +357,18 @@ def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, in
     start, count = schedule.first_place, schedule.epoch_places
     if schedule.assignment.is_dealt:
         return _epochs_of((schedule.dealt(number).places_of(team) + start) // count)
-    places = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
+    places = _filled(schedule.team_places(number, team), start)
     if not places:
         return []
-    end = places[-1]
-    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-    low = (start + places[0].first + places[0].runs[0].start) // count
-    high = (start + last) // count
-    if low == high:
+    low = places[0].begin // count
+    if low == places[-1].last // count:
         return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
-    return _epochs_of((np.concatenate([p.numbers() for p in places]) + start) // count)
+    return _epochs_of(np.concatenate([p.numbers() for p in places]) // count)
+
+
+def _filled(places: Sequence[Places], start: int) -> list[Places]:
+    """Return those with any place, counted from ``start`` places before."""
+    return [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
 
 
 def _uses_of_team(schedule: Schedule, number: int, team: int) -> Iterator[Uses]:

@@ -14,6 +14,9 @@ For each set the k-th of its places (from 0) lies in a window of places, outside
 would be one or more from its share. A schedule in which all do exists, and to give each place to
 the set whose window ends first, of those whose window has begun, finds one.
 
+The other way round, samples are split into parts, each of them in one part: as near to given
+fractions as whole numbers are, by an epoch's order, which is the same on every machine.
+
 Source: Steiner and Yeomans, Level Schedules for Mixed-Model, Just-in-Time Processes (Management
 Science 39, 1993): that there is one; Jackson (1955): that earliest due dates find it.
 """
@@ -31,15 +34,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.order import COUNT_MAX, Epochs
-from lmdbio.planning.parts import part_sizes
+from lmdbio.planning.order import COUNT_MAX, Epoch, Epochs
 
-__all__ = ["PERIOD_MAX", "MixEpoch", "MixOrder", "whole_weights"]
+__all__ = [
+    "PERIOD_MAX",
+    "MixEpoch",
+    "MixOrder",
+    "part_sizes",
+    "split_samples",
+    "whole_weights",
+]
 
 I64 = npt.NDArray[np.int64]
 
 #: Sum of the weights at most: other ones are rounded to so many parts of the whole.
 PERIOD_MAX = 1 << 16
+#: The sum of fractions that people write, such as three times 0.333, is 1 to within this.
+SUM_TOLERANCE = 1e-2
 
 
 def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
@@ -209,3 +220,62 @@ class MixEpoch:
     def samples(self, places: npt.ArrayLike) -> I64:
         """Return the places of all epochs' sequence at some places of this one; int64."""
         return np.asarray(places, np.int64) + self.number * self.order.size
+
+
+# --- parts
+
+
+def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:
+    """Return the sizes of parts.
+
+    Args:
+        count: samples.
+        fractions: share of each part, at least 0, 1 in sum; or whole numbers, ``count`` in sum.
+
+    Returns:
+        Sizes whose sum is ``count``, each less than 1 from its fraction: what rounding down leaves
+        over goes to the parts with the largest remainders, the first ones where these are equal.
+
+    Raises:
+        ValueError: the fractions are none, or their sum is another one.
+    """
+    given = list(fractions)
+    if not given or any(not 0 <= one < float("inf") for one in given):
+        raise ValueError(f"fractions are numbers from 0 on, one for each part, not {given}")
+    if all(hasattr(one, "__index__") for one in given) and sum(given) == count:
+        return tuple(map(int, given))
+    exact = [_exact(one) for one in given]
+    whole = sum(exact)
+    if abs(float(whole) - 1) > SUM_TOLERANCE:
+        raise ValueError(
+            f"the sum of the fractions {given} is {float(whole):g}: it must be 1, or, of whole "
+            f"numbers, {count}"
+        )
+    shares = [one * count / whole for one in exact]
+    floors = [int(share) for share in shares]
+    by_remainder = sorted(range(len(given)), key=lambda i: floors[i] - shares[i])
+    for part in by_remainder[: count - sum(floors)]:
+        floors[part] += 1
+    return tuple(floors)
+
+
+def _exact(number: float) -> Fraction:
+    try:
+        return Fraction(number)
+    except TypeError:  # NumPy's float32, and numbers of other libraries
+        return Fraction(float(number))
+
+
+def split_samples(count: int, fractions: Sequence[float], seed: int | None) -> list[I64]:
+    """Return the samples of each part, in ascending order.
+
+    Args:
+        count, fractions: number of samples, and share of each part, as of ``part_sizes``.
+        seed: seed of the order that is cut, any integer; None: parts are runs of samples.
+
+    Raises:
+        ValueError, TypeError: as for ``part_sizes`` and ``order.Epoch``.
+    """
+    sizes = part_sizes(count, fractions)
+    samples = Epoch(count, seed).samples(np.arange(count, dtype=np.int64))
+    return [np.sort(part) for part in np.split(samples, np.cumsum(sizes)[:-1])]

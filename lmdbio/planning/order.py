@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import mixing
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.shuffle import GLOBAL, MIXED_COUNT_MAX, Shuffle
 
-__all__ = ["Epoch", "Epochs", "Shard", "Steps"]
+__all__ = ["Epoch", "Epochs", "Shard", "Steps", "split_share"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -75,10 +74,10 @@ class Epoch:
         if self.number < 0:
             raise ValueError(f"an epoch's number must not be negative ({self.number})")
         self.shuffle.given_order(self.count)
-        if self.shuffle.held and not self.shuffle.held <= self.count <= mixing.COUNT_MAX:
+        if self.shuffle.held and not self.shuffle.held <= self.count <= MIXED_COUNT_MAX:
             raise ValueError(
                 f"{self.shuffle.held} held records cannot be mixed among {self.count} "
-                f"(at most {mixing.COUNT_MAX})"
+                f"(at most {MIXED_COUNT_MAX})"
             )
 
     def samples(self, places: npt.ArrayLike) -> I64:
@@ -133,7 +132,7 @@ class Epoch:
 
     def _mixed(self, places: I64) -> I64:
         held, streamed = self.mixed_epochs()
-        is_held, numbers = mixing.apart(places, held.count, self.count)
+        is_held, numbers = self.shuffle.apart(places, self.count)
         numbers[is_held] = held.samples(numbers[is_held])
         numbers[~is_held] = held.count + streamed.samples(numbers[~is_held])
         return numbers
@@ -143,9 +142,9 @@ class Epoch:
         is_held = samples < held.count
         places = np.empty_like(samples)
         of_held = held.places(samples[is_held])
-        places[is_held] = mixing.first_places(of_held, held.count, self.count)
+        places[is_held] = self.shuffle.held_places(of_held, self.count)
         of_others = streamed.places(samples[~is_held] - held.count)
-        places[~is_held] = mixing.second_places(of_others, held.count, self.count)
+        places[~is_held] = self.shuffle.streamed_places(of_others, self.count)
         return places
 
     def _checked(self, numbers: npt.ArrayLike, what: str) -> I64:
@@ -268,6 +267,11 @@ def _mixed(value: int) -> int:
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
     return value ^ (value >> 31)
+
+
+def split_share(total: int, parts: int, part: int) -> range:
+    """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
+    return range(part * total // parts, (part + 1) * total // parts)
 
 
 @dataclass(frozen=True, slots=True)

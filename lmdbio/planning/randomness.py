@@ -17,7 +17,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning import mixing
 from lmdbio.planning.shuffle import Shuffle
 
 __all__ = [
@@ -57,7 +56,7 @@ def _choices(
 ) -> npt.NDArray[np.float64]:
     """How many records could come to each place."""
     if shuffle.held:
-        is_held, numbers = mixing.apart(places, shuffle.held, count)
+        is_held, numbers = shuffle.apart(places, count)
         streamed = _choices(shuffle.streamed, count - shuffle.held, numbers)
         return np.where(is_held, shuffle.held - numbers, streamed)
     window = max(1, shuffle.window_records(count))

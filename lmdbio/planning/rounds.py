@@ -21,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import mixing
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 
 __all__ = ["Round", "RoundSequence", "Rounds"]
 
@@ -116,7 +114,7 @@ class Rounds:
         places = np.arange(begin + own.start, begin + own.stop)
         return np.sort(self._chunk_order.samples(places))
 
-    def holder(self, records: npt.ArrayLike) -> I64:
+    def owner(self, records: npt.ArrayLike) -> I64:
         """Return the root that reads each record, for the round in which it is used."""
         places = self._chunk_order.places(records)
         rounds = self.of(places)
@@ -146,7 +144,7 @@ class RoundSequence:
 
     Of a mixed order, a round has a window, and what is used of held records beside it:
 
-        place       0  1  2  3  4  5  6  7  8  9        (``mixing``)
+        place       0  1  2  3  4  5  6  7  8  9        (``Shuffle``)
         record      s  h  s  s  h  s  s  h  s  s        h: is held    s: streams
         round       |---- 0 ----|---- 1 ---------|      a window of the records that stream, and
                                                         those that are used among them
@@ -178,12 +176,12 @@ class RoundSequence:
 
     def begin(self, epoch: int, number: int) -> int:
         """Return the first place of a round in its epoch; of the one after the last, its end."""
-        held, first = self.epochs.shuffle.held, self.rounds(epoch).begin(number)
-        if not held or not first:
+        shuffle, first = self.epochs.shuffle, self.rounds(epoch).begin(number)
+        if not shuffle.held or not first:
             return first
         if number == self.per_epoch:
             return self.epochs.count
-        return int(mixing.second_places(np.array([first - 1]), held, self.epochs.count)[0]) + 1
+        return int(shuffle.streamed_places(np.array([first - 1]), self.epochs.count)[0]) + 1
 
     def of(self, epoch: int, places: I64) -> I64:
         """Return the round of each place of an epoch."""

@@ -9,8 +9,8 @@ share of a batch is its positions floor(p*B/P) .. floor((p+1)*B/P); it may be em
               it serves) takes one contiguous chunk, teams in the order of their lowest rank;
               inside the chunk the iteration comes first, then the rank. The last window is
               shorter when the iterations are no multiple of k.
-``local``     each team takes those records of a batch that it holds; what it holds too many of
-              goes to teams that hold too few (``balance``). Rows are in the order of places.
+``local``     each team takes those records of a batch that it caches; what it has too many of
+              goes to teams that have too few (``deal``). Rows are in the order of places.
 
 The first two consume exactly the same records in every aligned window:
 
@@ -28,20 +28,20 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.order import Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epochs, split_share
 
 if TYPE_CHECKING:
-    from lmdbio.planning.dealt import Deals, Dealt, Holder
+    from lmdbio.planning.deal import Dealt, Owner
 
 __all__ = ["ASSIGNMENTS", "Assignment", "Places", "Run", "Schedule", "merged"]
 
@@ -80,7 +80,7 @@ class Assignment(str, Enum):
 
     @property
     def is_dealt(self) -> bool:
-        """Whether teams take what they hold, as a holder says."""
+        """Whether teams take what they cache, as an owner says."""
         return self is Assignment.LOCAL
 
     @property
@@ -90,11 +90,11 @@ class Assignment(str, Enum):
 
     @property
     def undealt(self) -> Assignment:
-        """The rule while nobody holds anything."""
+        """The rule while nobody caches anything."""
         return Assignment.STRIDED if self.is_dealt else self
 
 
-#: Those that need no holder.
+#: Those that need no owner.
 ASSIGNMENTS = ("strided", "blocked")
 
 
@@ -112,6 +112,16 @@ class Places(NamedTuple):
     step: int
     repeats: int
     runs: tuple[range, ...]
+
+    @property
+    def begin(self) -> int:
+        """The first place of all; there is one."""
+        return self.first + self.runs[0].start
+
+    @property
+    def last(self) -> int:
+        """The last place of all."""
+        return self.first + (self.repeats - 1) * self.step + self.runs[-1].stop - 1
 
     def numbers(self) -> npt.NDArray[np.int64]:
         """Return all of them: int64, shape (n,), in their order."""
@@ -155,11 +165,11 @@ class Schedule:
         batch_size: records per iteration, over all ranks; may exceed ``count`` (they repeat).
         teams: the job's ranks, split into the teams of its roots; each ascending, ordered by
             the first.
-        assignment: "strided", "blocked" or, with ``holder``, "local", as a word or as its rule.
+        assignment: "strided", "blocked" or, with ``owner``, "local", as a word or as its rule.
         block_iterations: k, iterations per block.
         start: the first record, counted modulo ``count``; with ``epochs`` the first place.
         iterations: number of iterations; None: endless, or as many as ``length`` takes.
-        holder: function from records to the team that holds each, ``NOBODY`` if none; pure.
+        owner: function from records to the team that caches each, ``NOBODY`` if none; pure.
         epochs: says which record comes at which place; None: they come in their own order.
         length: places in all; the last batch may be short. None: every batch is full.
 
@@ -174,10 +184,11 @@ class Schedule:
     block_iterations: int = 1
     start: int = 0
     iterations: int | None = None
-    holder: Holder | None = None
+    owner: Owner | None = None
     epochs: Epochs | None = None
     length: int | None = None
-    _deals: Deals | None = field(init=False, repr=False, compare=False)
+    orders: Epochs = field(init=False, repr=False, compare=False)  # ``epochs``, or their own
+    _deals: Callable[[int], Dealt] | None = field(init=False, repr=False, compare=False)
     _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
     #: Of each team, in a full batch, and in the last one.
     _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -188,6 +199,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        object.__setattr__(self, "orders", self.epochs or Epochs(self.count))
         if self.length is not None:
             object.__setattr__(self, "iterations", -(-self.length // self.batch_size))
         flat = [rank for team in self.teams for rank in team]
@@ -205,12 +217,14 @@ class Schedule:
             object.__setattr__(self, f"{name}_before", (0, *accumulate(rows)))
         object.__setattr__(self, "_deals", self._make_deals())
 
-    def _make_deals(self) -> Deals | None:
-        if not self.assignment.is_dealt or self.holder is None:
+    def _make_deals(self) -> Callable[[int], Dealt] | None:
+        if not self.assignment.is_dealt or self.owner is None:
             return None
-        from lmdbio.planning.dealt import Deals  # others begin sooner without it
+        from lmdbio.planning.deal import cached_deals  # others begin sooner without it
 
-        return Deals(replace(self, assignment=self.assignment.undealt, holder=None), self.holder)
+        plain = replace(self, assignment=self.assignment.undealt, owner=None)
+        places = self.block_iterations * self.batch_size
+        return cached_deals(partial(_dealt, plain, self.owner), places)
 
     def _check_numbers(self) -> None:
         if self.count < 1:
@@ -227,7 +241,7 @@ class Schedule:
                 f"start must be a place from 0 to {START_MAX:,} for shuffled records, "
                 f"not {self.start}"
             )
-        known = ASSIGNMENTS if self.holder is None else tuple(Assignment)
+        known = ASSIGNMENTS if self.owner is None else tuple(Assignment)
         object.__setattr__(self, "assignment", Assignment.named(self.assignment, known))
 
     @property
@@ -392,7 +406,7 @@ class Schedule:
     def dealt(self, block: int) -> Dealt:
         """Return which team takes which record of a block; of ``local`` alone."""
         assert self._deals is not None
-        return self._deals.block(block)
+        return self._deals(block)
 
     def records(self, iteration: int, rank: int) -> U64:
         """Record indices of ``rank`` in ``iteration``: uint64, shape (share,)."""
@@ -443,3 +457,13 @@ class Schedule:
         """
         assert not self.assignment.is_dealt
         return tuple(map(len, merged(self.share(rank) for rank in self.teams[team])))
+
+
+def _dealt(plain: Schedule, owner: Owner, number: int) -> Dealt:
+    """Deal a block of a schedule by which nobody has cached anything yet."""
+    from lmdbio.planning.deal import deal_block
+
+    span, first = plain.span(number), number * plain.block_iterations
+    iterations = range(first, first + plain.block_length(number))
+    shares = [plain.team_shares(iteration) for iteration in iterations]
+    return deal_block(span.start, plain.sequence(span), owner, shares)

@@ -33,7 +33,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GLOBAL", "Shuffle"]
+__all__ = ["GLOBAL", "MIXED_COUNT_MAX", "Shuffle"]
+
+#: Of records some of which are held: products of two numbers have to fit 64 bits.
+MIXED_COUNT_MAX = 2**31
 
 _NUMBERS = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*\Z")
 
@@ -190,6 +193,27 @@ class Shuffle:
         if self.held:
             window = -(-window * count // max(1, count - self.held))
         return min(count, window)
+
+    # --- held records among those that stream, each coming evenly: of any run of places both have
+    # their proportion, to within one
+    #
+    #     count 7, held 3      place        0  1  2  3  4  5  6
+    #                          held            0     1     2
+    #                          streamed     0  1     2     3
+
+    def apart(self, places: I64, count: int) -> tuple[npt.NDArray[np.bool_], I64]:
+        """Return whether each place is a held record's, and its number among its own kind."""
+        before = places * self.held // count
+        is_held = (places + 1) * self.held // count > before
+        return is_held, np.where(is_held, before, places - before)
+
+    def held_places(self, numbers: I64, count: int) -> I64:
+        """Return the place of each number among the held records."""
+        return -((numbers + 1) * -count // self.held) - 1
+
+    def streamed_places(self, numbers: I64, count: int) -> I64:
+        """Return the place of each number among the records that are not held."""
+        return numbers * count // (count - self.held)
 
     def given_order(self, count: int) -> I64 | None:
         """Return the records of a ``given`` order; None: it is another shuffle.

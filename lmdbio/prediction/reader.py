@@ -20,7 +20,7 @@ import numpy as np
 from lmdbio._core import Engine
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage
 from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Calibration
@@ -32,7 +32,7 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader.block_size import BLOCKS_AHEAD, MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
-from lmdbio.reading.engines import choose_reading
+from lmdbio.reading.engines import choose_reading, find_calibration
 from lmdbio.simulate import Located, run_reader
 
 __all__ = [
@@ -233,7 +233,7 @@ def _free_bytes(folder: str, asker: str) -> int:
 
 def is_measured(engine: Engine) -> bool:
     """Whether rates of the storage under a data set are known."""
-    kept = tuned.find(engine)
+    kept = find_calibration(engine)
     return kept is not None and kept.calibration is not None
 
 
@@ -250,10 +250,10 @@ def measured_here(
     Returns:
         The environment, and in words where each rate comes from.
     """
-    kept = tuned.find(engine)
+    kept = find_calibration(engine)
     if kept is None or kept.calibration is None:
         why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
-        told = [f"file system: {why}"]
+        texts = [f"file system: {why}"]
     else:
         rate = file_system_rate(kept.calibration)
         environment = replace(
@@ -263,11 +263,11 @@ def measured_here(
             file_request=request_seconds(kept.calibration, environment.nodes),
         )
         points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
-        told = [f"file system: as lmdbio tune measured, M a second by nodes {points}"]
+        texts = [f"file system: as lmdbio tune measured, M a second by nodes {points}"]
     if environment.nodes > 1:
         environment, words = _with_network(environment)
-        told.append(f"network: {words}")
-    return environment, told
+        texts.append(f"network: {words}")
+    return environment, texts
 
 
 def _with_network(environment: Environment) -> tuple[Environment, str]:
@@ -293,20 +293,20 @@ def with_tiers(environment: Environment, cache: Cache) -> tuple[Environment, lis
     Raises:
         OSError: the folder of its disk cannot be looked at.
     """
-    tiers, told = [], []
+    tiers, texts = [], []
     known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
         memory = replace(known[0], capacity=int(cache.memory) / MIB)
         memory, words = _with_rate("memory", memory, _found(calibration.MEMORY), "FOLDER")
         tiers.append(memory)
-        told.append(words)
+        texts.append(words)
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        found = _found(calibration.identity(storage.look_at_folder(cache.disk)))
+        found = _found(calibration.identity(storage.inspect_folder(cache.disk)))
         disk, words = _with_rate("disk", disk, found, cache.disk)
         tiers.append(disk)
-        told.append(words)
-    return replace(environment, tiers=tuple(tiers)), told
+        texts.append(words)
+    return replace(environment, tiers=tuple(tiers)), texts
 
 
 def _with_rate(name: str, tier: Tier, found: Calibration | None, folder: str) -> tuple[Tier, str]:

@@ -3,9 +3,10 @@
 Uses ``_core``, ``remote`` and ``system``.
 
     paths       where it lies, and the data that it is about
-    layout      what its bytes are, drawn in provenance/FORMAT.md; ``pack`` and ``parse`` them
-    file        ``Provenance``: an open one, whose blocks are read as they are needed
-    section     ``Section``: one database of it answers index -> extent
+    directory   what its bytes are, drawn in provenance/FORMAT.md; an ``entry`` is one database
+    frames      compressed parts, and numbers packed in blocks
+    file        ``Provenance``: an open one, whose blocks are read as they are needed;
+                ``Section``: one database of it answers index -> extent
     writer      one that is being written, from extents
 
 csrc/provenance.c decodes the columns of its blocks. Whether it still describes the data,
@@ -19,31 +20,9 @@ Source: the provenance information of LMDBIO (Pumma et al., ACM TOPC 2019, "prov
 information"), in a form that holds for any insertion history.
 """
 
-from lmdbio.provenance.file import Provenance, orders_told
-from lmdbio.provenance.layout import (
-    ALL_KEY_RUNS_MAX,
-    BLOCKS_AT,
-    DATABASES_MAX,
-    DIGEST_BYTES,
-    DIRECTORY_BYTES_MAX,
-    MAGIC,
-    NUMBERS_MAX,
-    Entry,
-    Facts,
-    Name,
-    extents_crc,
-    name_bytes,
-    name_text,
-)
-from lmdbio.provenance.pack import (
-    compress,
-    pack_database,
-    pack_directory,
-    pack_entry,
-    pack_numbers,
-    pack_preamble,
-    zigzag,
-)
+from lmdbio.provenance.directory import BLOCKS_AT, DATABASES_MAX, DIGEST_BYTES, MAGIC
+from lmdbio.provenance.entry import Entry, Facts, Name, name_bytes, name_text, pack_database
+from lmdbio.provenance.file import Provenance, Section, orders_told
 from lmdbio.provenance.paths import (
     PROVENANCE_DIR,
     Paths,
@@ -55,39 +34,28 @@ from lmdbio.provenance.paths import (
     in_words,
     sidecar_file,
 )
-from lmdbio.provenance.section import Section
 
 __all__ = [
-    "ALL_KEY_RUNS_MAX",
     "BLOCKS_AT",
     "DATABASES_MAX",
     "DIGEST_BYTES",
-    "DIRECTORY_BYTES_MAX",
     "Entry",
     "Facts",
     "MAGIC",
-    "NUMBERS_MAX",
     "Name",
     "PROVENANCE_DIR",
+    "Paths",
     "Provenance",
     "Section",
-    "compress",
-    "Paths",
     "as_given",
-    "in_words",
     "data_file",
     "data_files",
-    "extents_crc",
     "find_data",
     "find_sidecar",
+    "in_words",
     "name_bytes",
     "name_text",
     "orders_told",
     "pack_database",
-    "pack_directory",
-    "pack_entry",
-    "pack_numbers",
-    "pack_preamble",
     "sidecar_file",
-    "zigzag",
 ]

@@ -5,49 +5,27 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Protocol
 
 from lmdbio import _core
 from lmdbio.errors import ProvenanceError
 from lmdbio.remote import is_url, open_url, redacted
 
-__all__ = ["Contents", "open_contents"]
+__all__ = ["LocalContents", "RemoteContents", "open_contents"]
 
 
-class Contents(Protocol):
-    """The bytes of an open file.
-
-    Attributes:
-        path: name of the file, for people.
-        size: bytes.
-    """
-
-    path: Path | str
-    size: int
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return bytes of the file.
-
-        Raises:
-            OSError: they cannot be read.
-            ProvenanceError: the file ends before.
-        """
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-def open_contents(path: str | os.PathLike[str]) -> Contents:
+def open_contents(path: str | os.PathLike[str]) -> LocalContents | RemoteContents:
     """Open a provenance file by its path or URL.
 
     Raises:
         FileNotFoundError, PermissionError: it is not there, or not for this user.
         ProvenanceError: it is no regular file, or cannot be opened.
     """
-    return _Elsewhere(os.fspath(path)) if is_url(path) else _Here(Path(path))
+    return RemoteContents(os.fspath(path)) if is_url(path) else LocalContents(Path(path))
 
 
-class _Here:
+class LocalContents:
+    """A provenance file of this system; attributes and methods are those of ``RemoteContents``."""
+
     def __init__(self, path: Path) -> None:
         self.path: Path | str = path
         # Non-blocking, so that a FIFO under this name is refused instead of waited for.
@@ -68,10 +46,9 @@ class _Here:
             try:
                 piece = os.pread(self._file.fd, length, offset)
             except OSError as e:
-                told = (
-                    f"{os.strerror(e.errno or 0)}: cannot read ({length} bytes at offset {offset})"
-                )
-                raise OSError(e.errno, told, os.fspath(self.path)) from e
+                why = os.strerror(e.errno or 0)
+                text = f"{why}: cannot read ({length} bytes at offset {offset})"
+                raise OSError(e.errno, text, os.fspath(self.path)) from e
             if not piece:
                 raise ProvenanceError(
                     f"{self.path}: is cut: {length} bytes are missing at offset {offset}"
@@ -84,7 +61,14 @@ class _Here:
         self._file.close()
 
 
-class _Elsewhere:
+class RemoteContents:
+    """A provenance file elsewhere.
+
+    Attributes:
+        path: name of the file, for people.
+        size: bytes.
+    """
+
     def __init__(self, url: str) -> None:
         try:
             self._file = open_url(url)
@@ -96,6 +80,12 @@ class _Elsewhere:
         self.size: int = self._file.size
 
     def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the file.
+
+        Raises:
+            OSError: they cannot be read.
+            ProvenanceError: the file ends before.
+        """
         there = max(0, min(length, self.size - offset))
         if there < length:
             raise ProvenanceError(

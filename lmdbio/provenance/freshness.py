@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import struct
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -32,14 +31,13 @@ from lmdbio.provenance import (
     pack_database,
     values,
 )
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "Check",
-    "CheckReport",
     "DEPTH",
     "DeepCheck",
     "Progress",
@@ -80,22 +78,10 @@ class DeepCheck:
     remembered: bool
     bytes: int
 
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """How a provenance file was found to describe the data.
-
-    Attributes:
-        how: "fast", "deep" (pages were hashed) or "remembered" (they were, earlier).
-        reasons: reasons why fast was not enough.
-        bytes: number of bytes that were hashed.
-        seconds: duration of the check.
-    """
-
-    how: str
-    reasons: tuple[str, ...]
-    bytes: int
-    seconds: float
+    @property
+    def how(self) -> str:
+        """The way in which a check passes: "fast", "deep" or "remembered" (from a deep one)."""
+        return "remembered" if self.remembered else "deep" if self.due else "fast"
 
 
 def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") -> DeepCheck:
@@ -119,7 +105,7 @@ def check(
     check: Check = "fast",
     *,
     progress: Progress | None = None,
-) -> CheckReport:
+) -> DeepCheck:
     """Make sure that ``provenance`` describes the state ``meta`` of the file in ``engine``.
 
     The meta page's facts must be equal. When only hints differ (another mount, a copy), or
@@ -129,21 +115,22 @@ def check(
         check: "fast"; "deep": hash unless remembered; "always": hash each time.
         progress: function of (pages done, pages in all, "hash").
 
+    Returns:
+        The deep check, as it was found to be due or not.
+
     Raises:
         StaleError: it does not, naming what differs.
         CorruptedError, ShortReadError, OSError: the data could not be walked.
     """
-    began = time.monotonic()
     check_facts(engine, meta, provenance)
     before = engine.identity()
     due = deep_check(engine, provenance, check)
-    how = "remembered" if due.remembered else "deep" if due.due else "fast"
     if due.due:
         _check_digest(engine, meta, provenance, progress)
         after = engine.identity()
         if before == after:
             _remember(provenance.facts.digest, after)
-    return CheckReport(how, due.reasons, due.bytes if due.due else 0, time.monotonic() - began)
+    return due
 
 
 def _stale(provenance: Provenance, data: str, what: str, now: object, then: object) -> StaleError:
@@ -271,7 +258,7 @@ def _remember(digest: bytes, state: FileIdentity) -> None:
             other.unlink(missing_ok=True)
         file.touch(mode=0o600)
     except (OSError, RuntimeError) as error:  # nothing is lost but time
-        tell(f"a deep check that passed is made again at the next open, not remembered: {error}")
+        log(f"a deep check that passed is made again at the next open, not remembered: {error}")
 
 
 # --- walking whole trees -----------------------------------------------------------------

@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from lmdbio.remote import (
     absolute as from_root,
     is_url,
+    label,
     lasting,
     redacted,
     scheme_of,
-    shown,
     with_suffix,
 )
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "PROVENANCE_DIR",
@@ -90,10 +90,10 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         ValueError: a URL.
     """
     if is_url(path):
-        told = (
+        text = (
             f"{redacted(os.fspath(path))}: a file of this machine is needed: copy it (lmdbio pull)"
         )
-        raise ValueError(told)
+        raise ValueError(text)
     given = _named(path)
     if not given.exists():
         if glob.has_magic(os.fspath(path)) and _matching(path):
@@ -175,8 +175,8 @@ def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Pat
     elif not given.exists() and glob.has_magic(os.fspath(path)):
         found = _matching(path)
         if not found:
-            told = "nothing has such a name (but provenance and lock files are left out)"
-            raise FileNotFoundError(errno.ENOENT, told, str(given))
+            text = "nothing has such a name (but provenance and lock files are left out)"
+            raise FileNotFoundError(errno.ENOENT, text, str(given))
         return [data_file(one, subdir) for one in found]
     return [data_file(path, subdir)]
 
@@ -260,7 +260,7 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
 
 def in_words(paths: Sequence[str | os.PathLike[str]]) -> str:
     """Return a short text for some paths, for people."""
-    first, more = shown(paths[0]), len(paths) - 1
+    first, more = label(paths[0]), len(paths) - 1
     return f"{first} and {more} more" if more else first
 
 
@@ -314,7 +314,7 @@ def find_sidecar(
     if not os.environ.get(PROVENANCE_DIR):
         return beside
     first = sidecar_file(data)
-    return beside if not _seen(first) and (isinstance(beside, str) or _seen(beside)) else first
+    return beside if not _exists(first) and (isinstance(beside, str) or _exists(beside)) else first
 
 
 def _beside(data: str | os.PathLike[str]) -> Path | str:
@@ -324,11 +324,11 @@ def _beside(data: str | os.PathLike[str]) -> Path | str:
     return data.with_name(data.name + SUFFIX)
 
 
-def _seen(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # a folder that may not be searched
-        tell(f"{path}: is taken for a file that is not there: {error.strerror}")
+        log(f"{path}: is taken for a file that is not there: {error.strerror}")
         return False
 
 

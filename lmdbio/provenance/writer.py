@@ -28,18 +28,24 @@ from lmdbio._core import (
     Meta,
 )
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.provenance.layout import (
-    ALL_KEY_RUNS_MAX,
+from lmdbio.provenance.directory import (
     BLOCKS_AT,
     DATABASES_MAX,
     DIRECTORY_BYTES_MAX,
+    pack_directory,
+    pack_preamble,
+)
+from lmdbio.provenance.entry import (
+    ALL_KEY_RUNS_MAX,
+    BLOCK,
+    NUMBERS,
     NUMBERS_MAX,
     Entry,
     Facts,
     Name,
-    extents_crc,
+    Rows,
 )
-from lmdbio.provenance.pack import compress, pack_directory, pack_numbers, pack_preamble, zigzag
+from lmdbio.provenance.frames import compress, extents_crc, pack_numbers, zigzag
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
@@ -57,48 +63,21 @@ FRAME_BYTES = 128
 #: Bytes that file systems give out at least.
 BLOCK_BYTES = 4096
 
-#: A block of numbers: how many, raw and stored size, crc32
-Numbers: TypeAlias = tuple[int, int, int, int]
-
 
 @dataclass(slots=True)
-class Made:
-    """A database as far as it is written: one item per block in each column."""
+class Made(Entry):
+    """A database as far as it is written, and what it is compared with when it is read back.
 
-    name: Name
-    database: Database
-    records: int = 0
-    record_bytes: int = 0
-    runs: int = 0
-    history: History | None = None
-    extents_crc: int = 0
-    keys: tuple[KeyRun, ...] = ()
-    groups: list[Numbers] = field(default_factory=list)
-    order: list[Numbers] = field(default_factory=list)
+    Attributes:
+        rows: rows of ``blocks``, which are known when the file ends.
+        mark: mark of all extents as they were walked (``_core.mark_extents``).
+        each_crc, order_crc: crc32 of the counts of each key, and of the order.
+    """
+
+    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    mark: int = 0
     each_crc: int = 0
     order_crc: int = 0
-    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    mark: int = 0  # of all extents as they were walked (``_core.mark_extents``)
-
-    def entry(self) -> Entry:
-        columns = np.array(self.rows, np.uint32).reshape(-1, 5).T
-        return Entry(
-            self.name,
-            self.database,
-            self.records,
-            self.record_bytes,
-            self.runs,
-            columns[0],
-            columns[1],
-            columns[2],
-            columns[3],
-            columns[4].astype(np.uint8),
-            self.history,
-            self.extents_crc,
-            self.keys,
-            np.array(self.groups, np.uint32).reshape(-1, 4),
-            np.array(self.order, np.uint32).reshape(-1, 4),
-        )
 
 
 class Writer:
@@ -210,23 +189,24 @@ class Writer:
         """Add how many records each key has, to the database that was ended last."""
         made = self.made[-1]
         made.each_crc = zlib.crc32(each.tobytes())
-        for at in range(0, len(each), NUMBERS_MAX):
-            made.groups.append(self._numbers(each[at : at + NUMBERS_MAX]))
+        made.groups = self._numbers(each)
 
     def order(self, order: npt.NDArray[np.int64]) -> None:
         """Add the order in which its records were put; after ``group``."""
         made = self.made[-1]
         made.order_crc = zlib.crc32(order.tobytes())
-        for at in range(0, len(order), NUMBERS_MAX):
-            some = order[at : at + NUMBERS_MAX]
-            made.order.append(self._numbers(zigzag(np.diff(some, prepend=-1) - 1)))
+        parts = [order[at : at + NUMBERS_MAX] for at in range(0, len(order), NUMBERS_MAX)]
+        steps = [zigzag(np.diff(part, prepend=-1) - 1) for part in parts]
+        made.order = self._numbers(np.concatenate([np.empty(0, np.uint64), *steps]))
 
-    def _numbers(self, numbers: npt.NDArray[np.uint64]) -> Numbers:
-        raw = pack_numbers(numbers)
-        stored = compress(raw)
-        self._draft.write(stored, self._at)
-        self._at += len(stored)
-        return len(numbers), len(raw), len(stored), zlib.crc32(stored)
+    def _numbers(self, numbers: npt.NDArray[np.uint64]) -> Rows:
+        """Write numbers in blocks; returns a row for each."""
+        rows = []
+        for at in range(0, len(numbers), NUMBERS_MAX):
+            some = numbers[at : at + NUMBERS_MAX]
+            raw = pack_numbers(some)
+            rows.append((len(some), len(raw), *self._append(compress(raw))))
+        return np.array(rows, NUMBERS)
 
     def replay(self, history: History, extents: Sequence[Extents]) -> None:
         """Make a database of its history alone, which leads to all of these extents."""
@@ -277,10 +257,13 @@ class Writer:
         self._waiting.append((block.records, len(block.raw), block.form, at))
 
     def _store(self, records: int, raw_size: int, form: BlockForm, stored: bytes) -> None:
+        self.made[-1].rows.append((records, raw_size, *self._append(stored), form))
+
+    def _append(self, stored: bytes) -> tuple[int, int]:
+        """Write a compressed block behind the others; returns its size and crc32."""
         self._draft.write(stored, self._at)
         self._at += len(stored)
-        row = (records, raw_size, len(stored), zlib.crc32(stored), form)
-        self.made[-1].rows.append(row)
+        return len(stored), zlib.crc32(stored)
 
     def finish(self, meta: Meta, hints: FileIdentity, digest: bytes) -> int:
         """Write the directory and the preamble; returns the file's size."""
@@ -296,7 +279,9 @@ class Writer:
             hints=hints,
             digest=digest,
         )
-        raw = pack_directory(facts, [made.entry() for made in self.made])
+        for made in self.made:
+            made.blocks = np.array(made.rows, BLOCK)
+        raw = pack_directory(facts, self.made)
         if len(raw) > DIRECTORY_BYTES_MAX:
             raise IncompatibleError(f"{self._draft.target}: too many records for this format")
         stored = compress(raw)

@@ -114,10 +114,9 @@ class Sizing:
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
         self._lengths = LengthBound(_core.ROW_ALIGNMENT) if takes_copies else None
-        self._is_known = True
         self.window_buffers, self.why_no_windows = WindowBuffers(), ""
-        self._is_derived = False  # the number of iterations
-        self._is_kept = self._is_read_aside = self._is_staged = False
+        self._is_known, self._is_derived = True, False  # extents; the number of iterations
+        self._is_cached = self._is_read_aside = self._is_staged = False
         self._least_target = BLOCK_BYTES_TARGET
         self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
         self._aim()
@@ -130,14 +129,16 @@ class Sizing:
         if self._takes_turns and self._schedule.assignment.follows_places and not self.is_joint:
             self._target = TURN_BYTES_TARGET
 
-    def measure(self, source: RootSource, free: int | None) -> None:
+    def measure(self, job: share.Job, source: RootSource, roots_here: int) -> None:
         """Go through all extents once, where the source knows them, to bound a block's bytes.
 
         Args:
+            job: job of this rank.
             source: the root's open data set and engines.
-            free: shared memory that this root may take at most, bytes; None: the machine does not
-                say.
+            roots_here: number of roots on this machine, which share its shared memory.
         """
+        if self.request_bytes_max:
+            return
         step = source.read_alignment
         if source.choice.engine == "remote":
             self._least_target = REMOTE_BLOCK_BYTES_TARGET
@@ -147,7 +148,7 @@ class Sizing:
         if isinstance(source.index, CursorWalk):
             # Any block may be as large as the budget allows; memory is taken as it is filled.
             self._is_known = False
-            self._budget = self._budget if free is None else min(self._budget, free)
+            self._budget = min(self._budget, _shared_room(job) // roots_here)
             self._set_apart_stages(source)
             return
         count = self._schedule.count
@@ -195,19 +196,19 @@ class Sizing:
         self._apart -= self.window_buffers.count * self.window_buffers.size
         self._apart -= self.messages * MESSAGE_BYTES
         self.sliced, self.window_buffers = None, WindowBuffers()
-        self._apart += self.messages * MESSAGE_BYTES  # of what is kept
+        self._apart += self.messages * MESSAGE_BYTES  # of what is cached
         self._aim()
 
-    def keep(self, *, is_whole: bool, buffer_bytes: int) -> None:
-        """Count what roots need that keep parts of the file, but not those parts.
+    def reserve_cache(self, *, is_whole: bool, buffer_bytes: int) -> None:
+        """Count what roots need that cache parts of the file, but not those parts.
 
         Args:
-            is_whole: whether roots keep all of it; else rows are read from the file, into memory
+            is_whole: whether roots cache all of it; else rows are read from the file, into memory
                 beside the slots.
             buffer_bytes: size of buffers for writes to disks; 0: no disks, and no staged rows.
         """
         counted = self.messages  # of windows
-        self._is_kept, self._is_read_aside = True, not is_whole
+        self._is_cached, self._is_read_aside = True, not is_whole
         self._is_staged = buffer_bytes > 0
         self._apart += (self.messages - counted) * MESSAGE_BYTES + buffer_bytes
         self._aim()
@@ -232,7 +233,7 @@ class Sizing:
     @property
     def is_joint(self) -> bool:
         """Whether rows are copied to their slots, out of memory or messages."""
-        return self._is_kept or self.window_buffers.count > 0
+        return self._is_cached or self.window_buffers.count > 0
 
     @property
     def messages(self) -> int:
@@ -273,7 +274,7 @@ class Sizing:
         """
         schedule = self._schedule
         span = rows if schedule.assignment.has_chunks else k * schedule.batch_size
-        most = (schedule.epochs or Epochs(schedule.count)).uses_max(span)
+        most = schedule.orders.uses_max(span)
         uses = max(1, min(most, rows))
         assert self._lengths is not None
         return uses * self._lengths.any(-(-rows // uses))
@@ -332,8 +333,7 @@ class Sizing:
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
             best = min(best, -(-schedule.iterations // 2))
-        best = max(1, best)
-        low = 1
+        low, best = 1, max(1, best)
         while low < best:
             middle = (low + best + 1) // 2
             low, best = (middle, best) if self._fits(middle) else (low, middle - 1)
@@ -397,6 +397,12 @@ def spare_bytes(sizing: Sizing, layout: share.Layout) -> int:
         layout: layout of the slots.
     """
     return max(0, sizing._budget - sizing._apart - layout.slots * layout.slot_bytes)
+
+
+def _shared_room(job: share.Job) -> int:
+    """Return the shared memory that is free, bytes; as good as any where nobody says."""
+    free = job.memory_free()
+    return 2**63 if free is None else free
 
 
 def _rows_max(schedule: Schedule, team: int) -> int:

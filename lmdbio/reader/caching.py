@@ -1,13 +1,12 @@
-"""Caching: whether roots keep parts of the file, in memory or on a disk, or records, and which.
+"""Caching: whether roots cache parts of the file, in memory or on a disk, or records, and which.
 
-Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages on the disk
-                                        -> memory for records, which are kept one by one
+Cache, nodes, file -> room of each root -> grains -> owners -> memory, and pages on the disk
+                                        -> memory for records, which are cached one by one
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,21 +19,22 @@ from lmdbio.placement.base import HOME, NONE, Placement
 from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL
+from lmdbio.reader.block_size import Sizing, copied_window_bytes
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile
     from lmdbio.locate.open_database import OpenDatabase
     from lmdbio.placement.homes import Room
-    from lmdbio.reader.arena import RecordStore
-    from lmdbio.reader.shard_store import ShardStore
+    from lmdbio.reader.record_rows import RecordStore
+    from lmdbio.reader.shard_rows import ShardStore
 
-__all__ = ["Caching", "Disk", "Measured", "Wish", "agree_cache"]
+__all__ = ["CacheRequest", "CachedParts", "Disk", "agree_cache"]
 
 
-class Wish(NamedTuple):
-    """Whether roots are to keep parts of the file, and why.
+class CacheRequest(NamedTuple):
+    """Whether roots are to cache parts of the file, and why.
 
     Attributes:
         cache: cache of each root; "auto": as much as there is; None: none.
@@ -50,31 +50,19 @@ class Wish(NamedTuple):
 
     @property
     def rule(self) -> Placement:
-        """The placement by which roots keep what they keep."""
+        """The placement by which roots cache what they cache."""
         if isinstance(self.cache, Cache):
             return self.cache.rule
         return NONE if self.cache is None else HOME
 
 
-class Measured(NamedTuple):
-    """The sizes that a root knows once it has gone through the extents of all records.
-
-    Attributes:
-        request_bytes: largest size of a request, bytes.
-        window_bytes: least size of the root's window, bytes, beside what it keeps.
-    """
-
-    request_bytes: int
-    window_bytes: int
-
-
 class Disk(NamedTuple):
-    """The disk on which a root, or a process of a ``Loader``, is to keep a part.
+    """The disk on which a root, or a process of a ``Loader``, is to cache a part.
 
     Attributes:
         folder: folder on the disk.
         asker: name of the option or variable that asked for the folder.
-        asked: bytes of the data set that are to be kept; None: as there is room.
+        asked: bytes of the data set that are to be cached; None: as there is room.
     """
 
     folder: Path
@@ -109,32 +97,32 @@ class Disk(NamedTuple):
         return claim(self.folder, state, number, count, self.asker, is_alone=alone)
 
     def room(self, file: CacheFile, here: int) -> int:
-        """Return how many bytes of the data set a file keeps at most."""
+        """Return how many bytes of the data set a file caches at most."""
         from lmdbio.cache import room_on_disk
 
         return room_on_disk(file, self.asked, here)
 
 
-class Caching(NamedTuple):
-    """The parts that roots keep, as all ranks have agreed on it.
+class CachedParts(NamedTuple):
+    """The parts that roots cache, as all ranks have agreed on it.
 
     Attributes:
-        kept: cache of this root; None where this rank is no root, or roots keep nothing.
-        are_kept: whether roots keep parts of the file.
-        is_whole: whether all records have a home.
-        held: number of records, from the first one on, that have a home.
-        homed: number of records that have a home.
+        store: cache of this root; None where this rank is no root, or roots cache nothing.
+        are_cached: whether roots cache parts of the file.
+        is_whole: whether all records have an owner.
+        first_records: number of records, from the first one on, that have an owner.
+        owned_records: number of records that have an owner.
         buffer_bytes: size of a root's buffers for writes to a disk; 0: there are no disks.
         are_sent: whether roots send each other rows.
         mpi: the MPI library that carries rows, on roots; else None.
         reason: reason for the outcome.
     """
 
-    kept: ShardStore | RecordStore | None
-    are_kept: bool
+    store: ShardStore | RecordStore | None
+    are_cached: bool
     is_whole: bool
-    held: int
-    homed: int
+    first_records: int
+    owned_records: int
     buffer_bytes: int
     are_sent: bool
     mpi: _core.MpiLibrary | None
@@ -142,10 +130,10 @@ class Caching(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """The room and the part that a root has, before homes are settled.
+    """The room and the part that a root has, before owners are settled.
 
     Attributes:
-        room: memory and disk that this root has for its home.
+        room: memory and disk that this root has for its shard.
         need: bytes of memory that it takes at most, of those that were asked for.
         request_bytes_max: bytes of a request.
         silence: reason why it cannot send rows; empty: it can.
@@ -161,11 +149,12 @@ class _Offer(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """The part of the file that all roots keep, and that of one of them.
+    """The part of the file that all roots cache, and that of one of them.
 
     Attributes:
-        held, whole: bytes that all keep, and of all records.
-        held_records, homed: records from the first one on that have a home, and all that have.
+        held, whole: bytes that all cache, and of all records.
+        first_records, owned_records: records from the first one on that have an owner, and all
+            that have.
         memory, disk: bytes of its grains that lie there.
         is_split: whether some grains are on its disk alone.
         is_full: whether an earlier job has left all of them there.
@@ -173,8 +162,8 @@ class _Taken(NamedTuple):
 
     held: int
     whole: int
-    held_records: int
-    homed: int
+    first_records: int
+    owned_records: int
     memory: int
     disk: int
     is_split: bool
@@ -182,13 +171,13 @@ class _Taken(NamedTuple):
 
     @property
     def counts(self) -> tuple[bool, int, int]:
-        """Whether all records have a home; those from the first one on that have, and all."""
-        return self.held >= self.whole, self.held_records, self.homed
+        """Whether all records have an owner; those from the first one on that have, and all."""
+        return self.held >= self.whole, self.first_records, self.owned_records
 
     @classmethod
     def of(cls, store: ShardStore | RecordStore) -> _Taken:
-        """Return what a root tells of its part; of records that it keeps one by one, nothing."""
-        from lmdbio.reader.shard_store import ShardStore  # others begin sooner without it
+        """Return what a root reports of its part; of single records nothing."""
+        from lmdbio.reader.shard_rows import ShardStore  # others begin sooner without it
 
         if not isinstance(store, ShardStore):
             return cls(0, 1, 0, 0, 0, 0, False, False)
@@ -200,29 +189,29 @@ class _Taken(NamedTuple):
 
 def agree_cache(
     job: share.Job,
-    wish: Wish,
+    request: CacheRequest,
     schedule: Schedule,
     source: RootSource | None,
-    measure: Callable[[RootSource], Measured],
+    sizing: Sizing,
     *,
     roots_here: int,
-) -> Caching:
-    """Settle what each root keeps, and take the room for it. Collective over the job.
+) -> CachedParts:
+    """Settle what each root caches, and take the room for it. Collective over the job.
 
     Args:
-        wish: cache that roots are to have.
+        request: cache that roots are to have.
         schedule: schedule of all ranks.
         source: data set of this root, whose cache file it gets; None where this rank is no root.
-        measure: goes through the extents of all records.
+        sizing: sizing of this root's slots, which measures the records.
         roots_here: number of roots on this machine.
 
     Raises:
         MemoryError: a root has not the memory that was asked for.
         OSError: a root's folder for cache files cannot be used.
-        ValueError: it would take too long to say what roots keep.
+        ValueError: it would take too long to say what roots cache.
     """
-    if wish.cache is None:
-        return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
+    if request.cache is None:
+        return CachedParts(None, False, False, 0, 0, 0, False, None, request.reason)
     from lmdbio.cache import LIMITS  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
@@ -230,90 +219,88 @@ def agree_cache(
 
     def offer() -> _Offer | None:
         nonlocal library
-        wish.rule.refuse_size(schedule.count, roots, schedule.end)
+        request.rule.refuse_size(schedule.count, roots, schedule.end)
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
-        size, beside = measure(source)
-        need = _need(wish, schedule, source)
-        memory = _memory_room(wish, source, roots_here, need, beside)
-        room, left = _take_disk(wish, source, team, roots, roots_here, memory)
-        return _Offer(room, need, size, silence, left)
+        sizing.measure(job, source, roots_here)
+        beside = copied_window_bytes(sizing, source.mode.block_iterations)
+        need = _need(request, schedule, source)
+        memory = _memory_room(request, source, roots_here, need, beside)
+        room, left = _take_disk(request, source, team, roots, roots_here, memory)
+        return _Offer(room, need, sizing.request_bytes_max, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[ShardStore | RecordStore] = []  # on this rank: one, or none
+    stores: list[ShardStore | RecordStore] = []  # on this rank: one, or none
 
     def take() -> _Taken | None:
         if source is None:
             return None
-        kept.append(_store(wish, schedule, source, team, offers))
-        return _Taken.of(kept[0])
+        stores.append(_store(request, schedule, source, team, offers))
+        return _Taken.of(stores[0])
 
     taken = [one for one in job.together(take) if one is not None]
-    own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
-    text = _told(taken) if wish.rule.keep is None else _told_records(wish, roots)
-    reason = _reason(text, silence, _hint(wish, schedule, taken[0], offers))
+    own = stores[0].warm(request.is_warm or all(one.is_full for one in taken)) if stores else None
+    reason = _reason(_text(request, taken), silence, _hint(request, schedule, taken[0], offers))
     buffer_bytes = LIMITS.buffer_bytes if any(one.is_split for one in taken) else 0
     are_sent, library = not silence and roots > 1, None if silence else library
-    return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
+    return CachedParts(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
-    wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
+    request: CacheRequest, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
 ) -> ShardStore | RecordStore:
-    """Take what this root needs for what it keeps; memory is had page by page, when it is used.
+    """Take what this root needs for what it caches; memory is had page by page, when it is used.
 
     Raises:
         MemoryError, OSError: it cannot be had.
     """
     from lmdbio.placement.sources import HomeSources
-    from lmdbio.reader.arena import RecordStore
-    from lmdbio.reader.shard_store import ShardStore
+    from lmdbio.reader.record_rows import RecordStore
+    from lmdbio.reader.shard_rows import ShardStore
 
     room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
     assert not isinstance(index, CursorWalk)  # refused with the arguments
-    if wish.rule.keep is not None:
+    if request.rule.ownership is not None:
         memory = _core.MappedMemory(max(1, offers[team].need))
-        return RecordStore(wish.rule, team, tuple(one.memory for one in rooms), memory)
+        return RecordStore(request.rule, team, tuple(one.memory for one in rooms), memory)
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
-    homes = wish.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
+    homes = request.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
     sources = HomeSources(schedule, homes)
-    return ShardStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
+    return ShardStore.of(sources, team, room, source.cache_file, waits=request.is_warm)
 
 
 def _reason(text: str, silence: str, hint: str) -> Reason:
-    """Return what is kept, and tell it where that is less than it could be."""
+    """Return what is cached, and log it where that is less than it could be."""
     text = f"{text}, but send each other nothing: {silence}" if silence else text
     reason = Reason("keyword", f"{text}; {hint}" if hint else text)
     if silence or hint:
-        tell(f"cache: {reason.text}")
+        log(f"cache: {reason.text}")
     return reason
 
 
-def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -> str:
+def _hint(request: CacheRequest, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -> str:
     """Return what another order would gain where nodes have no room for all records."""
     epochs = schedule.epochs
-    if not wish.rule.is_static or epochs is None or epochs.shuffle != GLOBAL:
+    if not request.rule.is_static or epochs is None or epochs.shuffle != GLOBAL:
         return ""
     return order_hint(
-        left_records=schedule.count - taken.homed,
+        left_records=schedule.count - taken.owned_records,
         left_bytes=taken.whole - taken.held,
         request_bytes=min(one.request_bytes_max for one in offers),
         is_cached=taken.held > 0,
     )
 
 
-def _told_records(wish: Wish, roots: int) -> str:
-    assert isinstance(wish.cache, Cache)
-    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
-    room = int(wish.cache.memory) >> 20
-    return f"{who} {wish.rule.text}: {room} MiB each at most, in memory"
-
-
-def _told(taken: list[_Taken]) -> str:
+def _text(request: CacheRequest, taken: list[_Taken]) -> str:
+    """Return what roots cache, and where, in words."""
     who = "1 root keeps" if len(taken) == 1 else f"{len(taken)} roots keep"
+    if request.rule.ownership is not None:
+        assert isinstance(request.cache, Cache)
+        room = int(request.cache.memory) >> 20
+        return f"{who} {request.rule.text}: {room} MiB each at most, in memory"
     where = []
     memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
     if memory:
@@ -329,7 +316,7 @@ def _told(taken: list[_Taken]) -> str:
 
 
 def _take_disk(
-    wish: Wish, source: RootSource, team: int, roots: int, roots_here: int, memory: int
+    request: CacheRequest, source: RootSource, team: int, roots: int, roots_here: int, memory: int
 ) -> tuple[Room, int | None]:
     """Take a cache file on this root's disk, if it is to use one.
 
@@ -339,7 +326,7 @@ def _take_disk(
     """
     from lmdbio.placement.homes import Room  # others begin sooner without it
 
-    disk = Disk.of(wish.cache)
+    disk = Disk.of(request.cache)
     if disk is None:
         return Room(memory), None
     file = source.cache_file = disk.take(source.index, team, roots, roots_here)
@@ -348,23 +335,23 @@ def _take_disk(
     return Room(memory, disk.room(file, roots_here)), file.left
 
 
-def _need(wish: Wish, schedule: Schedule, source: RootSource) -> int:
+def _need(request: CacheRequest, schedule: Schedule, source: RootSource) -> int:
     """Return the bytes of memory that a root takes at most, of those that were asked for."""
-    if not isinstance(wish.cache, Cache):
+    if not isinstance(request.cache, Cache):
         return 0  # none were
-    if wish.rule.keep is None:
+    if request.rule.ownership is None:
         whole = source.engine.size() // len(schedule.teams)
     else:
-        from lmdbio.reader.arena import record_rooms  # others begin sooner without it
+        from lmdbio.reader.record_rows import record_rooms  # others begin sooner without it
 
         whole = int(record_rooms(source, schedule.count).sum())
-    return min(int(wish.cache.memory), whole)
+    return min(int(request.cache.memory), whole)
 
 
 def _memory_room(
-    wish: Wish, source: RootSource, roots_here: int, need: int, window_bytes: int
+    request: CacheRequest, source: RootSource, roots_here: int, need: int, window_bytes: int
 ) -> int:
-    """Return how many bytes of memory a root keeps at most, beside its window.
+    """Return how many bytes of memory a root caches at most, beside its window.
 
     Args:
         need: bytes of memory that it takes at most, of those that were asked for.
@@ -373,7 +360,7 @@ def _memory_room(
         MemoryError: it has not the memory that was asked for.
     """
     available = available_bytes() // roots_here
-    if not isinstance(wish.cache, Cache):
+    if not isinstance(request.cache, Cache):
         return auto_memory(available, window_bytes)
     if need + window_bytes > available:
         raise MemoryError(
@@ -381,4 +368,4 @@ def _memory_room(
             f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
             f"{roots_here} roots of this machine can get"
         )
-    return int(wish.cache.memory)
+    return int(request.cache.memory)

@@ -1,6 +1,6 @@
 """Joint supply: roots bring rows for each other, each what it has in memory.
 
-    round of the order     what each root brings for it, in memory (``Windows``, ``Home``)
+    round of the order     what each root brings for it, in memory (``RoundCache``)
     block                  its rows, in the order of the epoch <- copied out of own memory
                                                                <- sent by the other roots
                                                                <- the file, where these do not
@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,32 +28,24 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.placement.sources import HybridSources, KeptSources, WindowSources, row_epochs
-from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import WindowBuffers
-from lmdbio.reader.flight import Flight
-from lmdbio.reader.flow_control import NAP_SHARE
-from lmdbio.reader.holdings import Holding, Holdings
+from lmdbio.reader.flow import NAP_SHARE, Flight
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
-from lmdbio.reader.supply import PendingBlock
-from lmdbio.reader.windows import Windows
-from lmdbio.system.log import tell
+from lmdbio.reader.round_cache import LoadedRound, RoundCache
+from lmdbio.reader.rows import END_MS_MAX, Assembly, FileRows, Rows
+from lmdbio.reader.supply import PendingBlock, Supply
+from lmdbio.system.log import log
 
-if TYPE_CHECKING:
-    from lmdbio.reader.arena import RecordStore
-    from lmdbio.reader.shard_store import ShardStore
-
-__all__ = ["JointSupply", "supply_jointly"]
+__all__ = ["JointSupply"]
 
 #: A root waits for rows of others, while nothing goes on, so many times as long as a round took it
 #: itself, at least and at most so long; then it reads them from the file.
-PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
+TIMEOUT_FACTOR, TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX = 8, 1.0, 4.0
 #: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
-#: Once rows were taken back, the same roots are waited for this part of the time, until none had
-#: to be taken back for so long, seconds.
+#: Once rows were revoked, the same roots are waited for this part of the time, until none had to
+#: be revoked for so long, seconds.
 IMPATIENT_PART, IMPATIENT_SECONDS = 20, 5.0
 
 #: Says who brings what.
@@ -62,66 +53,61 @@ AnySources: TypeAlias = "WindowSources | KeptSources | HybridSources"
 I64 = npt.NDArray[np.int64]
 
 
-class HoldUp:
-    """Takes rows back from a root's holdings, where others keep it waiting.
+class Backpressure:
+    """Revokes rows of a root's memory, where others keep it waiting.
 
-    Its memory is full of rows that roots far behind have not asked for. Not for ever: it takes
-    them back, and those roots read them from the file when they come.
+    Its memory is full of rows that roots far behind have not asked for. Not for ever: it revokes
+    them, and those roots read them from the file when they come.
 
     A block may have rows of many windows, and this root's own may all be in the last: while one
     window after the other is used up, nobody is behind.
 
     Args:
-        holdings: holdings whose memory is full.
+        rounds: rounds whose memory is full.
         path: path of the file, for the logger.
     """
 
-    def __init__(self, holdings: Holdings, path: str) -> None:
-        self._holdings, self._path = holdings, path
+    def __init__(self, rounds: RoundCache[Any], path: str) -> None:
+        self._rounds, self._path = rounds, path
         # How far this root had come when it could not go on, and since when.
         self._since: tuple[object, float] | None = None
-        self._taken_s = -IMPATIENT_SECONDS
+        self._revoked_s = -IMPATIENT_SECONDS
 
-    def note(self, patience_s: float, *, may_hurry: bool) -> None:
-        """Note that the root cannot go on; take rows back if that is so for too long.
+    def note(self, timeout_s: float, *, may_hurry: bool) -> None:
+        """Note that the root cannot go on; revoke rows if that is so for too long.
 
         Args:
-            patience_s: time after which rows are taken back, seconds.
-            may_hurry: whether, soon after rows were taken back, a part of it suffices.
+            timeout_s: time after which rows are revoked, seconds.
+            may_hurry: whether, soon after rows were revoked, a part of it suffices.
         """
-        progress, now_s = self._holdings.progress, monotonic()
+        progress, now_s = self._rounds.progress, monotonic()
         if self._since is None or self._since[0] != progress:
             self._since = progress, now_s
-        if may_hurry and now_s < self._taken_s + IMPATIENT_SECONDS:
-            patience_s /= IMPATIENT_PART
-        if now_s - self._since[1] > patience_s:
-            tell(f"{self._path}: rows for roots that are far behind are taken back")
-            self._holdings.take_back()
-            self._taken_s = now_s
+        if may_hurry and now_s < self._revoked_s + IMPATIENT_SECONDS:
+            timeout_s /= IMPATIENT_PART
+        if now_s - self._since[1] > timeout_s:
+            log(f"{self._path}: rows for roots that are far behind are taken back")
+            self._rounds.revoke()
+            self._revoked_s = now_s
 
     def end(self) -> None:
         """Note that the root has gone on."""
         self._since = None
 
 
-class JointSupply:
+class JointSupply(Supply):
     """Brings the rows of one root's blocks together. Owns all but ``window``.
 
     Args:
         source: the root's open data set and engines.
         schedule: says which records a block has.
         sources: says which root brings which of them.
-        holdings: records that this root brings.
+        rounds: records that this root has in memory.
         team: index of this root's team in the schedule.
         window: window whose slots the supply fills.
         options: options of the reads of rows that no root brings.
         exchange: brings other roots' rows; None: there is no other root, or no exchange.
         counter: counts what is located, planned and submitted.
-
-    Attributes:
-        path: path of the file.
-        guard: nothing, for what roots bring is guarded before it is copied or sent.
-        flights: blocks that are filled, oldest first; the root's thread takes them out.
     """
 
     def __init__(
@@ -129,35 +115,34 @@ class JointSupply:
         source: RootSource,
         schedule: Schedule,
         sources: AnySources,
-        holdings: Holdings,
+        rounds: RoundCache[Any],
         team: int,
         window: share.NodeWindow,
         options: PlanOptions,
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
+        super().__init__(source.index.path)
         self._source, self._team, self._window = source, team, window
-        self._schedule, self._sources, self._holdings = schedule, sources, holdings
+        self._schedule, self._sources, self._rounds = schedule, sources, rounds
         self._counter, self._exchange, self._copier = counter, exchange, _core.Copier()
         self._read_rows = partial(FileRows, source, options, pool=_core.MemoryPool())
         self._filled: Assembly | None = None
         self._has_left = False
-        self.path, self.guard = source.index.path, _is_guarded
-        self._hold_up = HoldUp(holdings, self.path)
-        self.flights: deque[Flight] = deque()
+        self._backpressure = Backpressure(rounds, self.path)
 
     def close(self) -> None:
         """Close what the root reads with, and its part in the exchange."""
         if self._exchange is not None:
             self._exchange.close()
-        self._holdings.close()
+        self._rounds.close()
         self._copier.close()
-        self._holdings.free()
+        self._rounds.free()
         self._source.close()
 
     def engines(self) -> Stats:
         """Return the engines' counts, and the exchange's; also after ``close``."""
-        stats = self._source.stats() + self._holdings.counts
+        stats = self._source.stats() + self._rounds.counts
         if self._exchange is None:
             return stats
         counts = self._exchange.counts()
@@ -169,16 +154,7 @@ class JointSupply:
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
         """Copy the rows that this root brings itself; return whether all of them have come.
 
-        The root's thread has tended the holdings right before.
-
-        Args:
-            pending: the block.
-            alive: function that is called between two rounds; may raise.
-            may_read: whether there is a slot for the block.
-
-        Raises:
-            ValueError: the block does not fit its slot.
-            OSError, Error: they cannot be read.
+        The root's thread has tended the supply right before.
         """
         if not may_read:
             return False
@@ -186,27 +162,27 @@ class JointSupply:
         if block is None or block.number != pending.number:
             block = self._filled = self._begin(pending.number)
         while block.own:
-            holding = self._holdings.find(block.sources, block.own[0])
-            pending.awaited = self._holdings.awaited
-            if holding is None and pending.awaited is None and not self.flights:
-                pending.awaited = self._holdings.oldest_shipment  # for which ranks wait
-            is_held_up = self._holdings.is_held_up
-            if holding is None or (not holding.has_arrived and is_held_up):
-                self._hold_up.note(self._patience_s, may_hurry=is_held_up)
-            if holding is None or not holding.has_arrived:
+            loaded = self._rounds.find(block.sources, block.own[0])
+            pending.awaited = self._rounds.awaited
+            if loaded is None and pending.awaited is None and not self.flights:
+                pending.awaited = self._rounds.oldest_shipment  # for which ranks wait
+            is_held_up = self._rounds.is_held_up
+            if loaded is None or (not loaded.has_arrived and is_held_up):
+                self._backpressure.note(self._timeout_s, may_hurry=is_held_up)
+            if loaded is None or not loaded.has_arrived:
                 return False
-            self._hold_up.end()
-            self._copy(block, holding)
-            self._holdings.tend()
+            self._backpressure.end()
+            self._copy(block, loaded)
+            self._rounds.tend()
             alive()
         pending.awaited = None
         return True
 
     @property
-    def _patience_s(self) -> float:
+    def _timeout_s(self) -> float:
         """How long this root waits for another one, seconds."""
-        patience_s = PATIENCE * self._holdings.slowest_s
-        return min(max(PATIENCE_SECONDS_MIN, patience_s), PATIENCE_SECONDS_MAX)
+        timeout_s = TIMEOUT_FACTOR * self._rounds.slowest_s
+        return min(max(TIMEOUT_SECONDS_MIN, timeout_s), TIMEOUT_SECONDS_MAX)
 
     def _begin(self, number: int) -> Assembly:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""
@@ -225,13 +201,18 @@ class JointSupply:
         address = self._window.fill_addresses[slot]
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
         data = address + self._window.layout.table_bytes
-        counting = Counting(
+        block = Assembly(
+            number,
+            sources,
+            laid,
+            address,
+            data,
+            own,
             self._counter,
             self._sources.is_there,
             row_epochs(self._schedule, number, self._team),
             self._sources.passing(sources.records),
         )
-        block = Assembly(number, sources, laid, address, data, own, counting)
         self._read(block)
         self._ask(block)
         return block
@@ -282,18 +263,18 @@ class JointSupply:
             block.asked = sources.roots[asked]
             block.arrival = exchange.ask(block.number, rooms)
 
-    def _copy(self, block: Assembly, holding: Holding) -> None:
+    def _copy(self, block: Assembly, loaded: LoadedRound) -> None:
         """Start to copy the next rows that this root brings itself."""
         begun, run = monotonic_ns(), block.own.popleft()
         rows = block.rows(run)
         copying = self._copier.start(
-            holding.loaded, rows, block.sources.records, block.laid, block.data
+            loaded.loaded, rows, block.sources.records, block.laid, block.data
         )
         block.copies.append(copying)
-        holding.copies.append(copying)
-        holding.own_left -= len(rows)
+        loaded.copies.append(copying)
+        loaded.own_left -= len(rows)
         self._counter.span("submit", begun)
-        for source, some in holding.by_source(block.sources.records[rows]):
+        for source, some in loaded.by_source(block.sources.records[rows]):
             block.count(source, rows[some])
 
     def submit(self, pending: PendingBlock) -> Flight:
@@ -303,8 +284,8 @@ class JointSupply:
         rows = Rows(
             block,
             self._read_rows,
-            self._patience_s,
-            lambda: self._holdings.pace,
+            self._timeout_s,
+            lambda: self._rounds.pace,
             self._signs,
             self._counter,
             self.path,
@@ -316,7 +297,7 @@ class JointSupply:
             block.laid.offsets,
             block.laid.lengths,
             int(block.laid.run_offsets[-1]),
-            past=False,
+            direct=False,
             requests=0,
             depth=1,
         )
@@ -334,25 +315,25 @@ class JointSupply:
         if self._exchange is not None and not self._exchange.is_open:
             self._exchange.step()  # rows that had begun to come when its communicator was freed
         if not self._has_left:
-            self._holdings.tend()
+            self._rounds.tend()
         elif self.serves:
             try:
-                self._holdings.tend()
+                self._rounds.tend()
             except (OSError, Error) as error:
-                tell(f"{self.path}: other roots get no more rows: {error}")
-                self._holdings.close()
+                log(f"{self.path}: other roots get no more rows: {error}")
+                self._rounds.close()
                 if self._exchange is not None:
                     self._exchange.end()
 
     @property
     def is_cold(self) -> bool:
-        """Whether this root still reads what its own ranks wait for before the first block."""
-        return not self._has_left and self._holdings.is_cold
+        """Whether this root still reads what its own ranks wait for."""
+        return not self._has_left and self._rounds.is_cold
 
     @property
     def warmth(self) -> tuple[int, int]:
-        """Bytes that this root keeps by now, and those that it is to keep."""
-        return self._holdings.warmth
+        """Bytes that this root caches by now, and those that it is to cache."""
+        return self._rounds.warmth
 
     @property
     def serves(self) -> bool:
@@ -365,20 +346,17 @@ class JointSupply:
 
     def nap_ms(self) -> int:
         """Return how long to wait at once, ms, while windows are read."""
-        nap_ms = int(1000 * NAP_SHARE * self._holdings.slowest_s)
+        nap_ms = int(1000 * NAP_SHARE * self._rounds.slowest_s)
         return min(max(nap_ms, NAP_MS_MIN), NAP_MS_MAX)
 
     # --- the end
 
-    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
-        """Nothing: blocks are copied, past no page cache."""
-
-    def drop(self, pending: PendingBlock | None) -> None:  # noqa: ARG002 (as of FileSupply)
+    def drop(self, pending: PendingBlock | None) -> None:  # noqa: ARG002 (as of Supply)
         """Give up the blocks that are under way; go on for other roots."""
         self._has_left = True
         if self._exchange is not None:
             self._exchange.done()
-        self._copier.close()  # before its window and the holdings' memory may go
+        self._copier.close()  # before its window and the rounds' memory may go
         are_over = [flight.ticket.close() is not False for flight in self.flights]
         if self._filled is not None:
             if self._filled.arrival is not None:
@@ -389,81 +367,11 @@ class JointSupply:
             self._window.keep()  # something is still written to it
         self._filled = None
         if self.serves:
-            self._holdings.serve_others()
+            self._rounds.serve_others()
         else:
-            self._holdings.close()
+            self._rounds.close()
 
     def leave(self) -> bool:
         """Return whether no root depends on this one any more."""
         exchange = self._exchange
         return exchange is None or not exchange.is_open or exchange.wait_over(0)
-
-
-def _is_guarded() -> None:
-    """Nothing: all rows of a block are of windows, and rows, that were guarded."""
-
-
-def _open_home(
-    source: RootSource,
-    schedule: Schedule,
-    store: ShardStore,
-    options: PlanOptions,
-    buffers: WindowBuffers,
-    stage_bytes_max: int,
-    exchange: share.Exchange | None,
-    counter: StageCounter,
-) -> tuple[AnySources, Holdings]:
-    """Return which root brings what by a schedule, and what this one holds, besides its home."""
-    home = replace(store.sources, schedule=schedule)
-    store = replace(store, sources=home)
-    if buffers.count:
-        from lmdbio.reader.mixed import MixedWindows
-
-        mixed, size = HybridSources(home), options.request_bytes_max
-        return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
-    from lmdbio.reader.shard_holdings import ShardHoldings
-
-    return home, ShardHoldings(source, store, options, stage_bytes_max, exchange, counter)
-
-
-def supply_jointly(
-    source: RootSource,
-    schedule: Schedule,
-    held: ShardStore | RecordStore | Epochs,
-    team: int,
-    window: share.NodeWindow,
-    request_bytes_max: int,
-    buffers: WindowBuffers,
-    stage_bytes_max: int,
-    exchange: share.Exchange | None,
-    counter: StageCounter,
-) -> JointSupply:
-    """Return what brings a root's blocks together, out of what roots keep or of whole windows.
-
-    Args:
-        held: cache of this root; or the order whose windows roots read in slices.
-        buffers: memory for windows; beside a home, of the records that have none.
-        stage_bytes_max: largest size of rows on their way from its disk.
-        As ``JointSupply``, the others.
-    """
-    sources: AnySources
-    holdings: Holdings
-    options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-    if isinstance(held, Epochs):
-        sources = WindowSources(schedule, held)
-        holdings = Windows(
-            source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
-        )
-    else:
-        from lmdbio.reader.shard_store import ShardStore  # others begin sooner without it
-
-        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        if isinstance(held, ShardStore):
-            sources, holdings = _open_home(
-                source, schedule, held, options, buffers, stage_bytes_max, exchange, counter
-            )
-        else:
-            sources, holdings = held.open(source, schedule, options, exchange, counter)
-    return JointSupply(
-        source, schedule, sources, holdings, team, window, options, exchange, counter
-    )

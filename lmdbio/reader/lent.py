@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from lmdbio import _core, share
-from lmdbio.batch import Batch
 from lmdbio.planning.schedule import Schedule
+from lmdbio.reading.batch import Batch
 
 __all__ = ["LentBatches"]
 

@@ -25,7 +25,7 @@ from lmdbio.planning.mode import AUTO, USUAL_TOKENS, Mode
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["ROOTS_PER_TOKEN", "Sliced", "choose_phases", "count_tokens", "usual_tokens"]
 
@@ -48,6 +48,11 @@ class Sliced(NamedTuple):
 
     epochs: Epochs | None
     reason: Reason
+
+    @property
+    def are_read(self) -> bool:
+        """Whether roots read whole windows of it."""
+        return self.epochs is not None
 
 
 def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested: bool) -> Sliced:
@@ -140,6 +145,6 @@ def count_tokens(
         return 0, Reason("facts", "every root would have a turn of its own")
     if tokens and suggested and not job.is_threaded:
         reason = Reason("facts", "this MPI was initialised for one thread alone")
-        tell(f"roots read whenever they can, instead of in turn: {reason.text}")
+        log(f"roots read whenever they can, instead of in turn: {reason.text}")
         return 0, reason
     return tokens, reason

@@ -25,7 +25,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lmdbio import share
-from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
 from lmdbio.observe import ledger, tracing
@@ -34,11 +33,11 @@ from lmdbio.placement.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
-from lmdbio.reader.carrying import carry
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
-from lmdbio.reader.root_thread import RootThread, uncaught
+from lmdbio.reader.root_thread import RootThread, carry, uncaught
 from lmdbio.reader.setup import Setup, set_up
+from lmdbio.reading.batch import Batch
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout

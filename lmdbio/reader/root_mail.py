@@ -23,10 +23,9 @@ from lmdbio.locate.cursor_walk import CursorWalk, Relay
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
-from lmdbio.reader.flight import Arrival
-from lmdbio.reader.flow_control import NAP_SHARE, FlowControl
+from lmdbio.reader.flow import NAP_SHARE, Arrival, FlowControl
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["RootMail", "open_root_mail"]
 
@@ -92,12 +91,12 @@ class RootMail:
         self._has_asked = False  # for the cursor
 
     @property
-    def watches(self) -> bool:
+    def monitors(self) -> bool:
         """Whether this root tells other nodes of failures, and hears of theirs."""
         return bool(self._node_leaders)
 
     @property
-    def awaits_wish(self) -> bool:
+    def awaits_request(self) -> bool:
         """Whether the token lies here, for a root that may ask for it."""
         turns = self.turns
         return turns is not None and turns.holds and not self.in_turn and turns.others > 0
@@ -127,7 +126,7 @@ class RootMail:
 
     def read(self) -> None:
         """Take in all letters that have come."""
-        is_expected = self.awaits_turn or self.awaits_wish or self.awaits_cursor
+        is_expected = self.awaits_turn or self.awaits_request or self.awaits_cursor
         apart_s = 0.0 if is_expected else LOOK_SECONDS
         while self.mail is not None and (letter := self.mail.receive(apart_s)) is not None:
             if self._concerns(letter.kind):
@@ -157,8 +156,8 @@ class RootMail:
             self.mail.send(to, kind, body)
             self._active_s = time.monotonic()
 
-    def tell(self, failure: tuple[int, str]) -> None:
-        """Tell other nodes of a rank of this one that failed; not of a failure that they told."""
+    def report(self, failure: tuple[int, str]) -> None:
+        """Report a failure of this node to other nodes; not one that they have reported."""
         if self.failure is None:
             for rank in self._node_leaders:
                 self._send(rank, share.Kind.ABORT, share.failure_letter(*failure))
@@ -166,7 +165,7 @@ class RootMail:
     def slice_ms(self) -> int:
         """Return how long to wait at once, ms: not long where a letter may come."""
         now_s = time.monotonic()
-        if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
+        if self.awaits_turn or self.awaits_request or self.awaits_cursor:
             nap_s = NAP_SHARE * max(now_s - self._active_s, self._flow.each_s)
             if self.awaits_cursor:
                 nap_s = CURSOR_NAP_SHARE * (now_s - self._active_s)
@@ -198,22 +197,22 @@ class RootMail:
             return True
         if self._ticket is not None or not self._flow.has_room():
             return False
-        self._wish(block)
+        self._request_turn(block)
         now_s = time.monotonic()
         if turns.holds:
             return turns.is_next(now_s)
         if self._no_turn_s is None:
             self._no_turn_s = now_s
-        is_out_of_turn = now_s - self._no_turn_s > self._patience()
+        is_out_of_turn = now_s - self._no_turn_s > self._timeout_s()
         if is_out_of_turn:
-            tell(f"{self._path}: a root reads out of turn: its turn did not come in time")
+            log(f"{self._path}: a root reads out of turn: its turn did not come in time")
         return is_out_of_turn
 
-    def _patience(self) -> float:
+    def _timeout_s(self) -> float:
         """Return how long this root waits for its turn, s: all others may want one, or two."""
         roots = self.turns.others + 1 if self.turns is not None else 1
-        patience_s = TURN_ROUNDS * roots * self._flow.flight_s
-        return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
+        timeout_s = TURN_ROUNDS * roots * self._flow.flight_s
+        return min(max(timeout_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
     def read_by(self, block: int, ticket: Arrival, requests: int, depth: int) -> None:
         """Note that an engine has taken a block's requests.
@@ -232,7 +231,7 @@ class RootMail:
         if self.turns.holds:
             self._ticket = ticket
 
-    def _wish(self, block: int | None) -> None:
+    def _request_turn(self, block: int | None) -> None:
         """Ask for the token, to read a block or to leave, unless this root has asked."""
         if self.turns is not None:
             for letter in self.turns.wish(block, time.monotonic(), self._flow.busy_s):
@@ -283,7 +282,7 @@ class RootMail:
     def leave_turns(self) -> None:
         """Leave the chain as soon as the token comes: this root has read all that it will."""
         self._has_read_all = True
-        self._wish(None)
+        self._request_turn(None)
         self.give_turn()
 
     # --- the cursor
@@ -326,7 +325,7 @@ class RootMail:
             for rank in self._others:
                 self._send(rank, share.Kind.DEMAND, relay.demand(block))
         if waited_s > CURSOR_SECONDS_MAX or not self._hears:
-            tell(f"{self._path}: a root seeks alone: the cursor did not come in time")
+            log(f"{self._path}: a root seeks alone: the cursor did not come in time")
             relay.seek_alone(block, alive)
 
     # --- the end
@@ -343,7 +342,7 @@ class RootMail:
         self.leave_turns()
         if not self._hears or self.failure is not None:
             return True
-        return not (self.awaits_turn or self.awaits_wish or self.awaits_cursor)
+        return not (self.awaits_turn or self.awaits_request or self.awaits_cursor)
 
 
 def open_root_mail(
@@ -425,7 +424,7 @@ def _open_mail(job: share.Job, number: int, mode: Mode, hands: str) -> share.Mai
             "(mpi4py does so by itself)"
         )
     if mail is None:
-        tell(
+        log(
             "other nodes do not hear of a rank that fails, and may wait for it: this MPI was "
             "initialised for one thread alone",
             WARNING,

@@ -20,8 +20,9 @@ from lmdbio.observe.stats import Stage, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
+from lmdbio.system.log import log
 
-__all__ = ["RootThread", "uncaught"]
+__all__ = ["RootThread", "carry", "uncaught"]
 
 #: Address space that must be free before the thread is started: twice a usual stack.
 LAUNCH_BYTES = 16 * 2**20
@@ -65,9 +66,10 @@ class RootThread(threading.Thread):
         counter: counter of the Reader.
 
     Attributes:
+        path: path of the file.
         launched_s: time when it was started (``time.monotonic``), seconds; None: it was not.
         begun: event that is set when it runs.
-        turns: turns of its work, which its rank takes (``carrying``); None: the thread does.
+        turns: turns of its work, which its rank takes (``carry``); None: the thread does.
         published: number of blocks published so far.
         error: error that ended it; None: nothing failed.
     """
@@ -83,7 +85,7 @@ class RootThread(threading.Thread):
         super().__init__(name="lmdbio-root", daemon=False)
         self._window, self._schedule, self._supply = window, schedule, supply
         self._mail, self._counter = mail, counter
-        self._quit = threading.Event()
+        self.path, self._quit = supply.path, threading.Event()
         self.begun, self._filled = threading.Event(), threading.Event()
         self._resting: tuple[Stage, int] | None = None  # why, and since when
         self.launched_s: float | None = None
@@ -93,15 +95,18 @@ class RootThread(threading.Thread):
 
     # --- beginning and end
 
-    def launch(self) -> None:
-        """Start the thread, where there is room for its stack: ``start`` would wait for ever.
+    def launch(self, *, is_alone: bool) -> None:
+        """Start the thread, or have its rank do its work, block by block (``carry``).
 
         Where that fails, ``finish`` closes what it would have read with.
 
+        Args:
+            is_alone: whether no other rank would wait for a loop that computes.
+
         Raises:
-            MemoryError, OSError: there is no room, or the system starts no more threads.
+            MemoryError, OSError: the system starts no more threads, and other ranks would wait.
         """
-        _start(self, self._supply.path)
+        _launch(self, is_alone=is_alone)
 
     def run(self) -> None:
         """Do its work."""
@@ -113,7 +118,7 @@ class RootThread(threading.Thread):
         try:
             with contextlib.suppress(_LeftError):
                 yield from self._fill()
-            yield from self._watch()
+            yield from self._monitor()
         except (_StoppedError, GeneratorExit):
             pass
         except BaseException as error:
@@ -123,7 +128,7 @@ class RootThread(threading.Thread):
             # Once ``_filled`` is set the window may be gone. No rank hears of a failure after it.
             with contextlib.suppress(Exception):
                 has_failed = True
-                has_failed = self._tell_failure()
+                has_failed = self._report_failure()
             self._filled.set()
             with contextlib.suppress(Exception):
                 if not has_failed:
@@ -133,11 +138,6 @@ class RootThread(threading.Thread):
     def _close(self) -> None:
         self._mail.close()
         self._supply.close()
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return self._supply.path
 
     def engines(self) -> Stats:
         """Return the engines' counts; also after the end."""
@@ -256,22 +256,22 @@ class RootThread(threading.Thread):
         self._window.control.publish(self._window.root, self.published)
         self._counter.span("publish", begun, block=number, blocks=1, block_bytes=flight.bytes)
         tracing.note_flight("block", times, {"block": number, "bytes": flight.bytes})
-        if flight.past:
+        if flight.direct:
             self._supply.judge(flight, times)
         return True
 
     # --- after the last block
 
-    def _tell_failure(self) -> bool:
-        """Tell other nodes that a rank of this one has failed; return whether one has."""
+    def _report_failure(self) -> bool:
+        """Report to other nodes that a rank of this one has failed; return whether one has."""
         failure = self._window.aborted()
         if failure is not None:
-            self._mail.tell(failure)
+            self._mail.report(failure)
         return failure is not None
 
-    def _watch(self) -> Iterator[None]:
-        """Hear and tell of failures while other nodes still read, though this root does not."""
-        while self._mail.watches or self._supply.serves:
+    def _monitor(self) -> Iterator[None]:
+        """Monitor failures while other nodes still read, though this root does not."""
+        while self._mail.monitors or self._supply.serves:
             yield
             self._check_alive()
             self._supply.tend()
@@ -330,7 +330,7 @@ class RootThread(threading.Thread):
         first, last = self._supply.flights[0], self._supply.flights[-1]
         if first is last:
             self._mail.end_turn(timeout_ms)
-        elif first.past == last.past:
+        elif first.direct == last.direct:
             self._mail.end_turn(timeout_ms, first.ticket)
         else:  # two engines: the thread cannot wait for both at once
             first.ticket.poll(min(timeout_ms, APART_MS))
@@ -349,21 +349,50 @@ class RootThread(threading.Thread):
 # --- beginning ---------------------------------------------------------------------------
 
 
-def _start(thread: RootThread, path: str) -> None:
-    """Start a thread, as ``RootThread.launch`` says; when this ends it runs, or never will."""
+def _launch(thread: RootThread, *, is_alone: bool) -> None:
+    """Start a thread, as ``RootThread.launch`` says; when this ends it runs, or never will.
+
+    A process that has no thread left (a container's limit, ulimit -u) reads a block when its loop
+    asks for one.
+    """
+    try:
+        _start(thread)
+    except (MemoryError, OSError) as error:
+        if not is_alone:
+            raise
+        why = getattr(error, "strerror", None) or "no memory for a thread"
+        log(f"{thread.path}: blocks are read when they are waited for: {why}")
+        thread.turns = thread.work()
+        next(thread.turns, None)  # it has begun, so that it has an end
+
+
+def _start(thread: RootThread) -> None:
+    """Start a thread where there is room for its stack: ``start`` would wait for ever."""
     try:
         with mmap.mmap(-1, LAUNCH_BYTES):
             pass
     except OSError as error:
-        raise MemoryError(f"{path}: no memory for a thread that reads") from error
+        raise MemoryError(f"{thread.path}: no memory for a thread that reads") from error
     thread.launched_s = time.monotonic()
     try:
         thread.start()
     except RuntimeError as error:
-        raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
+        raise OSError(errno.EAGAIN, "cannot start a thread that reads", thread.path) from error
     except BaseException:  # Ctrl-C while it begins, which it does all the same
         thread.begun.wait(BEGIN_SECONDS_MAX)
         raise
+
+
+def carry(thread: RootThread, block: int) -> bool:
+    """Do the work of a root that has no thread until it has published a block, or has ended.
+
+    Returns:
+        Whether the block is published; the window is not looked at, which may be gone by now.
+    """
+    assert thread.turns is not None
+    while thread.published <= block and thread.is_filling:
+        next(thread.turns, None)
+    return thread.published > block
 
 
 # --- the end of a process ----------------------------------------------------------------

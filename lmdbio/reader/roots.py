@@ -27,7 +27,7 @@ from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.open_files import SharedExtents, open_database, open_shared_extents
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
@@ -36,10 +36,10 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.provenance import Paths
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.reading.engines import choose_reading, find_calibration, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
@@ -104,7 +104,7 @@ class RootSource:
     def end_direct_path(self, why: str) -> None:
         """Read through the page cache from now on, and tell why."""
         if self.direct_path.engine() is not None:
-            tell(f"{self.index.path}: blocks are read through the page cache: {why}")
+            log(f"{self.index.path}: blocks are read through the page cache: {why}")
         self.direct_path.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
@@ -123,7 +123,7 @@ class DataSet:
 
     Attributes:
         access: "stream", or "batch" where the records of a block lie anywhere.
-        has_rest: whether roots keep large pieces, which they read as a stream; records that have
+        has_rest: whether roots cache large pieces, which they read as a stream; records that have
             no room lie anywhere.
     """
 
@@ -199,18 +199,22 @@ def open_roots(
     opened: list[RootSource] = []  # on this rank: one, or none
     try:
         is_first = job.rank == 0  # the lowest rank is always the first of its team
-        peeked = job.together(
+        inspected = job.together(
             lambda: (
-                _open_first(data, roots, opened) if is_first else _peek(data) if is_root else None
+                _open_first(data, roots, opened)
+                if is_first
+                else _inspect(data)
+                if is_root
+                else None
             )
         )
-        first, own = peeked[0], peeked[job.rank]
+        first, own = inspected[0], inspected[job.rank]
         assert first is not None
         # None takes the extents where there is a provenance file, or each root walks.
         takes_none = first.digest is not None or _is_walked(data)
         takes = [
             not (takes_none or rank == 0 or one is None) and one.is_same_file(first)
-            for rank, one in enumerate(peeked)
+            for rank, one in enumerate(inspected)
         ]
         table = None
         if opened and any(takes) and not isinstance(opened[0].index, CursorWalk):
@@ -246,19 +250,19 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     else:
         index = _open_index(data, None)
     opened.append(_root_source(data, roots, index))
-    kept = tuned.find(opened[0].engine)
+    kept = find_calibration(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)
 
 
-def _peek(data: DataSet) -> DataSetFacts:
+def _inspect(data: DataSet) -> DataSetFacts:
     """Return what this root sees of the data set before it knows how to open it.
 
     By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
     """
     with open_database(data.path, db=data.db) as found:
-        return _look(found)
+        return _database_facts(found)
 
 
 def _open_other(
@@ -340,7 +344,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
         choice = _choose(index.pages, data, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
-            tell(
+            log(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
                 "explicit reads",
                 WARNING,
@@ -366,9 +370,9 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(opened: OpenDatabase) -> DataSetFacts:
+def _database_facts(opened: OpenDatabase) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    found = storage.look(opened.pages, cached=False)
+    found = storage.inspect(opened.pages, cached=False)
     return DataSetFacts(
         path=opened.path,
         identity=opened.identity,
@@ -384,7 +388,7 @@ def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
     index = opened.index
     digest = index.digest if isinstance(index, RecordIndex) else None
-    return replace(_look(index), digest=digest)
+    return replace(_database_facts(index), digest=digest)
 
 
 def _sampled(index: Index, *, whole: bool) -> int:

@@ -1,8 +1,8 @@
-"""Row sources: where roots get rows from, as all ranks have agreed: what they keep, or windows.
+"""Row sources: where roots get rows from, as all ranks have agreed: what they cache, or windows.
 
-caches that were asked for -> parts that roots keep -> which rank takes which records
+caches that were asked for -> parts that roots cache -> which rank takes which records
 order that may be sliced   -> whole windows, where all roots have room
-both                       -> an order in which records that are kept come among those of windows
+both                       -> an order in which cached records come among those of windows
 """
 
 from __future__ import annotations
@@ -14,20 +14,13 @@ from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.placement.base import Placement
 from lmdbio.planning.schedule import Assignment, Schedule
-from lmdbio.reader.block_size import Sizing, copied_window_bytes
-from lmdbio.reader.caching import Caching, Measured, Wish, agree_cache
+from lmdbio.reader.block_size import Sizing
+from lmdbio.reader.caching import CachedParts, CacheRequest, agree_cache
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
-__all__ = ["RowSources", "agree_row_sources", "measure_extents"]
-
-
-class WindowReading(NamedTuple):
-    """Whether roots read whole windows of the order in slices, and why."""
-
-    are_read: bool
-    reason: Reason
+__all__ = ["RowSources", "agree_row_sources"]
 
 
 def _agree_windows(
@@ -37,7 +30,7 @@ def _agree_windows(
     source: RootSource | None,
     *,
     roots_here: int,
-) -> tuple[_core.MpiLibrary | None, WindowReading]:
+) -> tuple[_core.MpiLibrary | None, Sliced]:
     """Settle whether roots read whole windows, and exchange rows. Collective over the job.
 
     All do, or none.
@@ -48,18 +41,18 @@ def _agree_windows(
         roots_here: number of roots on this machine.
 
     Returns:
-        On roots the MPI library that carries rows; None: no row goes from root to root.
+        On roots the MPI library that carries rows, None: no row goes from root to root; and the
+        order that they read in slices.
     """
     if sliced.epochs is None:
-        return None, WindowReading(False, sliced.reason)
+        return None, sliced
     library: _core.MpiLibrary | None = None
 
     def settle() -> str:
         nonlocal library
         if source is None:
             return ""
-        if not sizing.request_bytes_max:
-            measure_extents(job, sizing, source, roots_here)
+        sizing.measure(job, source, roots_here)
         if not sizing.window_buffers.count:
             return sizing.why_no_windows
         if not sizing.messages:
@@ -69,10 +62,10 @@ def _agree_windows(
 
     reasons = {rank: why for rank, why in enumerate(job.together(settle)) if why}
     if not reasons:
-        return library, WindowReading(True, sliced.reason)
+        return library, sliced
     sizing.drop_windows()
     rank, why = next(iter(reasons.items()))
-    return None, WindowReading(False, Reason("facts", f"{why} (rank {rank})"))
+    return None, Sliced(None, Reason("facts", f"{why} (rank {rank})"))
 
 
 class RowSources(NamedTuple):
@@ -80,22 +73,22 @@ class RowSources(NamedTuple):
 
     Attributes:
         schedule: schedule with the assignment that was asked for.
-        windows: whether they read whole windows of the order.
-        caching: parts of the file that roots keep.
+        windows: order whose windows they read in slices, and why.
+        caching: parts of the file that roots cache.
         are_sent: whether roots send each other rows.
         mpi: the MPI library that carries rows, on roots; else None.
     """
 
     schedule: Schedule
-    windows: WindowReading
-    caching: Caching
+    windows: Sliced
+    caching: CachedParts
     are_sent: bool
     mpi: _core.MpiLibrary | None
 
 
 def agree_row_sources(
     job: share.Job,
-    wish: Wish,
+    request: CacheRequest,
     sliced: Sliced,
     sizing: Sizing,
     schedule: Schedule,
@@ -104,28 +97,22 @@ def agree_row_sources(
     *,
     roots_here: int,
 ) -> RowSources:
-    """Settle whether roots keep parts of the file, or read windows. Collective over the job.
+    """Settle whether roots cache parts of the file, or read windows. Collective over the job.
 
     Args:
         assignment: assignment that was asked for.
         schedule: schedule by which sizes are settled: strided where it is to be local.
     """
-
-    def measure(source: RootSource) -> Measured:
-        measure_extents(job, sizing, source, roots_here)
-        window_bytes = copied_window_bytes(sizing, source.mode.block_iterations)
-        return Measured(sizing.request_bytes_max, window_bytes)
-
-    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
-    if wish.rule.streams:
-        schedule, caching, sliced = _mix(wish.rule, schedule, caching, sliced)
+    caching = agree_cache(job, request, schedule, source, sizing, roots_here=roots_here)
+    if request.rule.streams:
+        schedule, caching, sliced = _mix(request.rule, schedule, caching, sliced)
         if sliced.epochs is None:
             sizing.drop_windows()
     library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
-    if caching.are_kept:
+    if caching.are_cached:
         is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
         is_whole |= windows.are_read
-        sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
+        sizing.reserve_cache(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
     if assignment.is_dealt:
         schedule, reason = _deal(job, schedule, caching)
@@ -133,67 +120,61 @@ def agree_row_sources(
     return RowSources(schedule, windows, caching, are_sent, caching.mpi or library)
 
 
-def _deal(job: share.Job, schedule: Schedule, caching: Caching) -> tuple[Schedule, Reason]:
-    """Return a schedule by which ranks take what their root keeps. Collective over the job.
+def _deal(job: share.Job, schedule: Schedule, caching: CachedParts) -> tuple[Schedule, Reason]:
+    """Return a schedule by which ranks take what their root caches. Collective over the job.
 
-    The same on all ranks. The first root sends the homes to ranks that are no roots. "local" is
-    "strided" where roots keep nothing, or one alone keeps parts: they have the same records then.
+    The same on all ranks. The first root sends the owners to ranks that are no roots. "local" is
+    "strided" where roots cache nothing, or one alone caches: they have the same records then.
 
     Args:
         schedule: strided schedule.
-        caching: parts of the file that roots keep.
+        caching: parts of the file that roots cache.
 
     Returns:
-        The schedule; and why roots keep what they keep, and what that is for "local".
+        The schedule; and why roots cache what they cache, and what that is for "local".
     """
-    if not caching.are_kept or len(schedule.teams) == 1:
+    if not caching.are_cached or len(schedule.teams) == 1:
         text = f'{caching.reason.text}; assignment "local" is "strided" here'
         return schedule, Reason(caching.reason.origin, text)
-    from lmdbio.planning.dealt import home_holder  # others begin sooner without these
-    from lmdbio.reader.shard_store import ShardStore
+    from lmdbio.planning.deal import owner_in  # others begin sooner without these
+    from lmdbio.reader.shard_rows import ShardStore
 
-    roots, kept = {team[0] for team in schedule.teams}, caching.kept
-    own = kept.sources.homes.records if isinstance(kept, ShardStore) else None
+    roots, store = {team[0] for team in schedule.teams}, caching.store
+    own = store.sources.homes.records if isinstance(store, ShardStore) else None
     sent = job.share_array(own, [rank not in roots for rank in range(job.size)])
-    holder = home_holder(sent if own is None else own)
-    return replace(schedule, assignment=Assignment.LOCAL, holder=holder), caching.reason
+    owner = owner_in(sent if own is None else own)
+    return replace(schedule, assignment=Assignment.LOCAL, owner=owner), caching.reason
 
 
 def _mix(
-    rule: Placement, schedule: Schedule, caching: Caching, sliced: Sliced
-) -> tuple[Schedule, Caching, Sliced]:
-    """Return the order in which kept records come among those of windows; the same on all ranks.
+    rule: Placement, schedule: Schedule, caching: CachedParts, sliced: Sliced
+) -> tuple[Schedule, CachedParts, Sliced]:
+    """Return the order in which cached records come among those of windows; the same on all ranks.
 
     Args:
-        rule: placement by which roots keep records.
+        rule: placement by which roots cache records.
         schedule: schedule in an order of windows, or in one that is mixed already.
-        caching: the records that have a home.
+        caching: the records that have an owner.
         sliced: the order of windows.
 
     Returns:
-        The schedule in that order; what roots keep, and read in slices, for it.
+        The schedule in that order; what roots cache, and read in slices, for it.
     """
-    epochs, held = schedule.epochs, caching.held
+    epochs, first = schedule.epochs, caching.first_records
     assert epochs is not None  # another order was refused
     given = epochs.shuffle.held
-    shuffle = rule.order(epochs.shuffle, held)
+    shuffle = rule.order(epochs.shuffle, first)
     schedule = replace(schedule, epochs=replace(epochs, shuffle=shuffle))
-    text = f"{caching.reason.text}; of {epochs.count:,} records the first {held:,} come anywhere"
-    if not given and 2 * held < caching.homed:
+    text = f"{caching.reason.text}; of {epochs.count:,} records the first {first:,} come anywhere"
+    if not given and 2 * first < caching.owned_records:
         text = (
-            f"{text}, though {caching.homed:,} have a home: records do not lie in the file in "
-            "their order (order='insertion' may be that of the file)"
+            f"{text}, though {caching.owned_records:,} have a home: records do not lie in the "
+            "file in their order (order='insertion' may be that of the file)"
         )
-        tell(f"cache: {text}", WARNING)
-    if held < given:
-        text = f"{caching.reason.text}, {held:,} records of {given:,} that the order holds"
+        log(f"cache: {text}", WARNING)
+    if first < given:
+        text = f"{caching.reason.text}, {first:,} records of {given:,} that the order holds"
         sliced = Sliced(None, Reason("facts", "roots have no room for all that the order holds"))
     elif shuffle.held >= epochs.count:
         sliced = Sliced(None, Reason("facts", "roots keep all records"))
     return schedule, caching._replace(reason=Reason(caching.reason.origin, text)), sliced
-
-
-def measure_extents(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:
-    """Let a root bound the bytes of its blocks, in shared memory that is there."""
-    free = job.memory_free()
-    sizing.measure(source, None if free is None else free // roots_here)

@@ -25,9 +25,9 @@ from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.placement.sources import BlockSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
-__all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
+__all__ = ["END_MS_MAX", "ROOM_FACTOR", "Assembly", "FileRows", "Rows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -37,47 +37,6 @@ Flags = npt.NDArray[np.bool_]
 ROOM_FACTOR = 2
 #: How long messages that have begun to come may take at the end, ms.
 END_MS_MAX = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """Counts the rows of a block by where they come from, and by the epoch of their use.
-
-    Attributes:
-        counter: counter of the Reader.
-        is_there: whether roots have had what they bring since before an epoch began; else it is
-            counted as read from the file.
-        epochs: number of each epoch, and the first row of the block behind it.
-        passing: rows of the block that were read for a round alone: they come from the file,
-            whichever root brings them; None: there are none.
-    """
-
-    counter: StageCounter
-    is_there: Callable[[int], bool]
-    epochs: list[tuple[int, int]]
-    passing: Flags | None = None
-
-    def count(self, source: Source, rows: I64, room: Callable[[I64], int]) -> None:
-        """Count rows.
-
-        Args:
-            source: origin of the rows.
-            rows: numbers of rows in the block.
-            room: returns the bytes that rows take.
-        """
-        if self.passing is not None and source != "file":
-            passes = self.passing[rows]
-            self.count("file", rows[passes], room)
-            rows = rows[~passes]
-        first = 0
-        for epoch, end in self.epochs:
-            some = rows
-            if len(self.epochs) > 1:
-                some = rows[(rows >= first) & (rows < end)]
-            if len(some):
-                told: Source = source if self.is_there(epoch) else "file"
-                self.counter.sourced(told, len(some), room(some), epoch)
-            first = end
 
 
 @dataclass(slots=True)
@@ -91,7 +50,12 @@ class Assembly:
         address: address of the slot.
         data: address of the slot's data.
         own: runs of rows (of ``sources``) that this root brings itself, and has not yet.
-        counting: counting of its rows.
+        counter: counter of the Reader.
+        is_there: whether roots have had what they bring since before an epoch began; else it is
+            counted as read from the file.
+        epochs: number of each epoch, and the first row of the block behind it.
+        passing: rows of the block that were read for a round alone: they come from the file,
+            whichever root brings them; None: there are none.
         copies: copies of the rows that this root has brought.
         arrival: arrival of the rows that other roots were asked for; None: nothing.
         rooms: rows of each answer.
@@ -106,7 +70,10 @@ class Assembly:
     address: int
     data: int
     own: deque[int]
-    counting: Counting
+    counter: StageCounter
+    is_there: Callable[[int], bool]
+    epochs: list[tuple[int, int]]
+    passing: Flags | None
     copies: list[_core.Copying] = field(default_factory=list)
     arrival: _core.Arrival | None = None
     rooms: list[I64] = field(default_factory=list)
@@ -119,8 +86,21 @@ class Assembly:
         return self.sources.rows(run)
 
     def count(self, source: Source, rows: I64) -> None:
-        """Count rows by where they come from."""
-        self.counting.count(source, rows, lambda some: _core.rows_room(self.laid.lengths[some]))
+        """Count rows by where they come from, and by the epoch of their use."""
+        if self.passing is not None and source != "file":
+            passes = self.passing[rows]
+            self.count("file", rows[passes])
+            rows = rows[~passes]
+        first = 0
+        for epoch, end in self.epochs:
+            some = rows
+            if len(self.epochs) > 1:
+                some = rows[(rows >= first) & (rows < end)]
+            if len(some):
+                origin: Source = source if self.is_there(epoch) else "file"
+                size = _core.rows_room(self.laid.lengths[some])
+                self.counter.sourced(origin, len(some), size, epoch)
+            first = end
 
 
 class FileRows:
@@ -163,12 +143,12 @@ class FileRows:
 
 
 class Rows:
-    """The rows of a block, on their way from everywhere (``flight.Arrival``).
+    """The rows of a block, on their way from everywhere (``flow.Arrival``).
 
     Args:
         block: rows of the block, and where each is to come from.
         read: starts to read rows from the file.
-        patience_s: longest wait for other roots without progress, seconds.
+        timeout_s: longest wait for other roots without progress, seconds.
         pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
@@ -179,7 +159,7 @@ class Rows:
         self,
         block: Assembly,
         read: Callable[[I64, U64], FileRows],
-        patience_s: float,
+        timeout_s: float,
         pace: Callable[[], object],
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
@@ -187,7 +167,7 @@ class Rows:
     ) -> None:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
-        self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
+        self._timeout_s, self._deadline_s = timeout_s, monotonic() + timeout_s
         self._pace, self._signs = pace, signs
         self._reached = self._reach()
         begun = monotonic_ns() / 1e9
@@ -238,7 +218,7 @@ class Rows:
         before, self._reached = self._reached, self._reach()
         if self._reached == before:
             return False
-        self._deadline_s = monotonic() + self._patience_s
+        self._deadline_s = monotonic() + self._timeout_s
         return True
 
     def _settle(self, arrival: _core.Arrival) -> None:
@@ -255,7 +235,7 @@ class Rows:
             rows = self._answered(answers, answer)
             if rows:
                 self._counter.count(**{f"{why}_records": sum(map(len, rows))})
-                tell(f"{self._path}: rows of roots that are {why} are read from the file")
+                log(f"{self._path}: rows of roots that are {why} are read from the file")
                 self._to_read.append(np.concatenate(rows))
 
     def _answered(self, answers: npt.NDArray[np.uint8], answer: int) -> list[I64]:

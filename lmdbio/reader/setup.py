@@ -11,14 +11,14 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_cache              the job: 2 MEETINGs, where roots are to keep something; a Split behind
-                             them where ranks are to take what their root keeps
+    agree_cache              the job: 2 MEETINGs, where roots are to cache something; a Split after
+                             them where ranks are to take what their root caches
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
     attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
     launch                   the job: 1 MEETING
-    wait_warm                the job: 1 MEETING, where roots read what they keep beforehand
+    wait_warm                the job: 1 MEETING, where roots read what they cache beforehand
 
 So a step that fails does so on all ranks, and no rank takes the next one. Each closes the results
 of the steps before it; the ranks of a node free their window together.
@@ -30,27 +30,32 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lmdbio import share
 from lmdbio.machine.cache_choice import choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
+from lmdbio.placement.sources import WindowSources
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
+from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing, spare_bytes
-from lmdbio.reader.caching import Wish
-from lmdbio.reader.carrying import launch, wait_warm
+from lmdbio.reader.caching import CacheRequest
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases, count_tokens
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
-from lmdbio.reader.row_sources import RowSources, agree_row_sources, measure_extents
+from lmdbio.reader.row_sources import RowSources, agree_row_sources
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
+
+if TYPE_CHECKING:
+    from lmdbio.reader.round_cache import RoundCache
 
 __all__ = ["Setup", "set_up"]
 
@@ -65,7 +70,7 @@ class Setup:
         mode: mode of this rank's root, every choice made.
         turns: reason for its number of tokens.
         windows: whether roots read whole windows of the order in slices, and why.
-        caching: whether roots keep parts of the file, and why.
+        caching: whether roots cache parts of the file, and why.
         facts: facts of the data set, as the first root sees it.
         schedule: says which rank uses which records in which iteration.
         window: view that this rank has of its node's window.
@@ -117,18 +122,22 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
-        wish = Wish(*choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared))
+        request = CacheRequest(
+            *choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared)
+        )
         plain, tokens, turns, sliced = _plan(
-            job, options, teams, facts, is_shared=is_shared, wish=wish
+            job, options, teams, facts, is_shared=is_shared, request=request
         )
         team = plain.team_of(job.rank)
         memory = teams.budget_bytes, teams.apart_bytes
-        takes = {"takes_turns": tokens > 0, "takes_copies": bool(wish.cache or sliced.epochs)}
+        takes = {"takes_turns": tokens > 0, "takes_copies": bool(request.cache or sliced.epochs)}
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
-        # Over the job, 1 or 2 MEETINGs where roots keep something, and 1 where they read windows.
+        # Over the job, 1 or 2 MEETINGs where roots cache something, and 1 where they read windows.
         asked = options.sharing
-        rows = agree_row_sources(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
+        rows = agree_row_sources(
+            job, request, sliced, sizing, plain, source, asked, roots_here=here
+        )
         if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
@@ -159,7 +168,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             mail.close()
     # Over the job, 1 MEETING.
     _launch(job, thread, window)
-    if wish.is_warm:
+    if request.is_warm:
         _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
     return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, window, thread)
@@ -176,22 +185,31 @@ def _supply(
     counter: StageCounter,
 ) -> Supply:
     """Return what brings this root's blocks: with the other roots, or block by block."""
-    size, buffers, kept = sizing.request_bytes_max, sizing.window_buffers, rows.caching.kept
-    if kept is None and not (buffers.count and sizing.sliced is not None):
+    size, buffers, store = sizing.request_bytes_max, sizing.window_buffers, rows.caching.store
+    if store is None and not (buffers.count and sizing.sliced is not None):
         mapped_bytes_max = 0 if source.choice.demanded else spare_bytes(sizing, window.layout)
         return FileSupply(source, schedule, team, window, mail, size, mapped_bytes_max, counter)
-    from lmdbio.reader.joint_supply import supply_jointly  # others begin sooner without it
+    from lmdbio.reader.joint_supply import AnySources, JointSupply  # others begin sooner without
+    from lmdbio.reader.windows import Windows
 
     exchange: share.Exchange | None = None
     if rows.are_sent and rows.mpi is not None and mail.mail is not None:
         roots = [ranks[0] for ranks in schedule.teams]
         exchange = share.Exchange(rows.mpi, mail.mail, roots, team, sizing.messages)
-    held = sizing.sliced if kept is None else kept
-    assert held is not None
-    stage_bytes = sizing.stage_bytes(schedule.block_iterations)
-    return supply_jointly(
-        source, schedule, held, team, window, size, buffers, stage_bytes, exchange, counter
-    )
+    options = PlanOptions(source.choice.gap_bytes_max, size)
+    sources: AnySources
+    rounds: RoundCache[Any]
+    if store is None:
+        assert sizing.sliced is not None
+        sources = WindowSources(schedule, sizing.sliced)
+        rounds = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
+    else:
+        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
+        stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
+        sources, rounds = store.open(
+            source, schedule, options, buffers, stage_bytes_max, exchange, counter
+        )
+    return JointSupply(source, schedule, sources, rounds, team, window, options, exchange, counter)
 
 
 # --- the steps ---------------------------------------------------------------------------
@@ -276,18 +294,18 @@ def _plan(
     facts: DataSetFacts,
     *,
     is_shared: bool,
-    wish: Wish,
+    request: CacheRequest,
 ) -> tuple[Schedule, int, Reason, Sliced]:
     """Plan which rank uses which records. The same on all ranks; no rank waits.
 
     Args:
         facts: facts of the data set, as the first root sees it.
         is_shared: whether all roots read one file on storage that nodes share.
-        wish: cache that roots are to have.
+        request: cache that roots are to have.
 
     Returns:
         The schedule, with blocks of one iteration, and strided where it is to be local, for no
-        root keeps anything yet; how many tokens there are, and why; what roots
+        root caches anything yet; how many tokens there are, and why; what roots
         are to read in slices.
     """
     length = options.length(facts.count)
@@ -305,10 +323,10 @@ def _plan(
     if job.rank == 0:
         _warn_of_repeats(options, schedule)
     mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
-    if wish.cache is not None:
+    if request.cache is not None:
         why = Reason("facts", "roots keep what they read")
         sliced = Sliced(None, why)
-        if wish.rule.streams and schedule.epochs is not None:
+        if request.rule.streams and schedule.epochs is not None:
             windows = replace(schedule.epochs, shuffle=schedule.epochs.shuffle.streamed)
             plain = replace(schedule, epochs=windows)
             sliced = choose_phases(mode, plain, facts.used_bytes, suggested=False)
@@ -331,7 +349,7 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
         return
     groups = -(-schedule.count // epochs.shuffle.chunk)
     if whole > epochs_without_repeat(schedule.count, groups):
-        tell(
+        log(
             f"{options.name}: S < N/G does not hold: S = {whole} epochs of N = {schedule.count} "
             f"records in G = {groups} groups; groups of more than S records hold it",
             WARNING,
@@ -354,8 +372,7 @@ def _agree_block(
     def propose() -> int | None:
         if source is None:
             return None
-        if not sizing.request_bytes_max:
-            measure_extents(job, sizing, source, roots_here)
+        sizing.measure(job, source, roots_here)
         return sizing.propose(source.mode.block_iterations)
 
     k = min(proposed for proposed in job.together(propose) if proposed is not None)
@@ -370,14 +387,16 @@ def _agree_block(
     return k, job.together(settle)
 
 
-def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
-    """Wait until all roots have read what they keep. Collective over the job."""
-    _on_thread(job, thread, window, partial(wait_warm, is_shown=job.rank == 0))
-
-
 def _launch(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Start this rank's thread, if it is a root. Collective over the job."""
-    _on_thread(job, thread, window, partial(launch, is_alone=job.alone))
+    _on_thread(job, thread, window, partial(RootThread.launch, is_alone=job.alone))
+
+
+def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
+    """Wait until all roots have read what they cache. Collective over the job."""
+    from lmdbio.reader.warm_up import wait_warm  # others begin sooner without it
+
+    _on_thread(job, thread, window, partial(wait_warm, is_shown=job.rank == 0))
 
 
 def _on_thread(

@@ -15,11 +15,12 @@ Source: LMDBIO (ACM TOPC 2019): sequential and speculative access, direct I/O, c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from lmdbio.placement.sources import row_epochs
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
-from lmdbio.reader.flight import Awaited, Flight
+from lmdbio.reader.flow import Awaited, Flight
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
 from lmdbio.reading.engines import is_on_disk
@@ -87,19 +88,19 @@ class _Sweep(NamedTuple):
         return self.prefetch.poll(self.awaited, timeout_ms)
 
 
-class Supply(Protocol):
-    """The rows of blocks, for a root's thread.
+class Supply(ABC):
+    """The rows of blocks, for a root's thread; where nothing is said, other roots need none of it.
 
     Attributes:
         path: path of the file.
-        guard: raises Error where the file has changed since the records were found.
         flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
 
-    path: str
-    guard: Callable[[], None]
-    flights: deque[Flight]
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.flights: deque[Flight] = deque()
 
+    @abstractmethod
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
         """Do what can be done for a block by now; return whether it can be submitted.
 
@@ -107,46 +108,67 @@ class Supply(Protocol):
             pending: the block.
             alive: function that is called now and then while it takes long; may raise.
             may_read: whether there is a slot and a turn for the block.
+
+        Raises:
+            ValueError: the block does not fit its slot.
+            OSError, Error: its records cannot be found, or read.
         """
 
+    @abstractmethod
     def submit(self, pending: PendingBlock) -> Flight:
         """Start the reads of a prepared block into its slot."""
 
+    def guard(self) -> None:  # noqa: B027 (rows of other roots are guarded before they are sent)
+        """Raise Error where the file has changed since the records were found."""
+
     @property
     def is_cold(self) -> bool:
-        """Whether this root still reads what is to be there before the first block."""
+        """Whether this root still reads what its own ranks wait for before the first block."""
+        return False
 
     @property
     def warmth(self) -> tuple[int, int]:
-        """Bytes that this root keeps by now, and those that it is to keep."""
+        """Bytes that this root caches by now, and those that it is to cache."""
+        return 0, 0
 
-    def tend(self) -> None:
+    def tend(self) -> None:  # noqa: B027
         """Do what other roots wait for."""
 
     @property
     def serves(self) -> bool:
         """Whether another root may need rows of this one."""
+        return False
 
     def nap_ms(self) -> int:
         """Return how long the root may wait at once, ms, at most."""
+        return _core.SLICE_MS
 
     def leave(self) -> bool:
         """Return whether no root depends on this one, which reads no more for itself."""
+        return True
 
-    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
-        """Note how long a block past the page cache took."""
+    def judge(self, flight: Flight, times: tuple[float, float]) -> None:  # noqa: B027
+        """Note how long a block past the page cache took.
 
+        Args:
+            flight: the block.
+            times: beginning and end of its reads (``Ticket.times``).
+        """
+
+    @abstractmethod
     def drop(self, pending: PendingBlock | None) -> None:
-        """Give up all reads that are under way."""
+        """Give up all reads that are under way, those for ``pending`` included."""
 
+    @abstractmethod
     def engines(self) -> Stats:
         """Return the engines' counts; also after ``close``."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close what the root reads with."""
 
 
-class FileSupply:
+class FileSupply(Supply):
     """Reads the blocks of one root's team from the file. Owns ``source``.
 
     Args:
@@ -159,11 +181,6 @@ class FileSupply:
         mapped_bytes_max: bytes of the page cache that are copied out of a mapping, where a disk of
             this machine is under the file: a call for each record would take longer than its copy.
         counter: counts what is located, planned, submitted and guessed.
-
-    Attributes:
-        path: path of the file.
-        guard: raises Error where the file has changed since the records were found.
-        flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
 
     def __init__(
@@ -177,6 +194,7 @@ class FileSupply:
         mapped_bytes_max: int,
         counter: StageCounter,
     ) -> None:
+        super().__init__(source.index.path)
         self._source, self._schedule, self._team = source, schedule, team
         self._window, self._mail, self._counter = window, mail, counter
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
@@ -192,8 +210,6 @@ class FileSupply:
             )
             if mapped_bytes_max > 0:
                 source.engine.map_cached(mapped_bytes_max)
-        self.path, self.guard = source.index.path, source.index.guard
-        self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
         """Close what the root reads with."""
@@ -210,18 +226,7 @@ class FileSupply:
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
         """Find where the block's records lie, and plan its reads, if that can be done by now.
 
-        Args:
-            pending: the block.
-            alive: function called now and then while records are sought (may take long); may
-                raise.
-            may_read: whether there is a slot and a turn for the block: guesses may be read.
-
-        Returns:
-            Whether the block can be submitted as soon as speculated reads have arrived.
-
-        Raises:
-            ValueError: the block does not fit its slot.
-            OSError, Error: the records cannot be found.
+        With ``may_read``, guesses may be read; they must have arrived before it is submitted.
         """
         if self._mail.relay is not None:
             if may_read:
@@ -304,12 +309,12 @@ class FileSupply:
             first = end
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
-        past = None
+        direct = None
         if not pending.is_swept:
-            past = self._source.direct_path.engine(totals.buffer_bytes)
+            direct = self._source.direct_path.engine(totals.buffer_bytes)
         into = address + self._window.layout.table_bytes + base
         begun = monotonic_ns()
-        engine = past or self._source.engine
+        engine = direct or self._source.engine
         ticket = engine.submit_plan(plan, into, self._window)
         flight = Flight(
             pending.number,
@@ -318,7 +323,7 @@ class FileSupply:
             offsets,
             lengths,
             size,
-            past is not None,
+            direct is not None,
             totals.requests,
             engine.depth,
         )
@@ -360,30 +365,14 @@ class FileSupply:
         self._window.reserve(slot, size)
         return self._window.fill_addresses[slot]
 
-    # --- other roots need nothing of it
-
-    serves = is_cold = False
-    warmth = 0, 0
-
-    def tend(self) -> None:
-        """Nothing: each root reads for itself."""
-
-    def nap_ms(self) -> int:
-        """Return a whole slice: only letters of other roots come unawaited."""
-        return _core.SLICE_MS
-
-    def leave(self) -> bool:
-        """Return True: no root depends on this one's rows."""
-        return True
-
     # --- its reads arrive
 
-    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
-        """Note how long a block past the page cache took, so that its path sees whether it pays.
+    def guard(self) -> None:
+        """Raise Error where the file has changed since the records were found."""
+        self._source.index.guard()
 
-        Args:
-            times: beginning and end of its reads (``Ticket.times``).
-        """
+    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
+        """Note how long a block took, so that the direct path sees whether it pays."""
         self._source.direct_path.record(flight.bytes, times)
 
     def drop(self, pending: PendingBlock | None) -> None:

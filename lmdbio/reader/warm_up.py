@@ -13,17 +13,18 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lmdbio.system.log import tell
+from lmdbio.reader.root_thread import RootThread, carry
+from lmdbio.system.log import log
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from lmdbio.reader.supply import Supply
 
-__all__ = ["PATIENCE_SECONDS", "WarmUp"]
+__all__ = ["SILENT_SECONDS", "WarmUp", "wait_warm"]
 
-#: Nobody is told of a warm-up that takes no longer; and the time between two looks at it.
-PATIENCE_SECONDS = 2.0
+#: Nobody hears of a warm-up that takes no longer; and the time between two looks at it.
+SILENT_SECONDS = 2.0
 NAP_SECONDS = 0.005
 #: Of the file's path, its last letters: bar and numbers want a line of 80.
 PATH_LETTERS = 20
@@ -34,7 +35,7 @@ class WarmUp:
 
     Args:
         supply: supply of the root.
-        is_shown: whether this root is the one that tells; the others are about as far.
+        is_shown: whether this root is the one that reports; the others are about as far.
     """
 
     def __init__(self, supply: Supply, *, is_shown: bool) -> None:
@@ -67,18 +68,28 @@ class WarmUp:
 
     def show(self) -> None:
         """Show how much of its part the root has, if it has begun long ago."""
-        if not self._is_shown or monotonic() < self._begun_s + PATIENCE_SECONDS:
+        if not self._is_shown or monotonic() < self._begun_s + SILENT_SECONDS:
             return
         path, (there, whole) = self._supply.path, self._supply.warmth
         if self._bar is None and not _is_terminal():
             self._is_shown = False
-            tell(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
+            log(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
             return
         if self._bar is None:
             self._bar = _bar()
             self._bar.add_task(f"{path[-PATH_LETTERS:]}: first root's part", total=whole)
         (task,) = self._bar.task_ids
         self._bar.update(task, completed=there, total=whole)
+
+
+def wait_warm(thread: RootThread, *, is_shown: bool) -> None:
+    """Wait until all is there that is to be there before the first block; raise what fails."""
+    if thread.turns is not None:
+        carry(thread, 0)
+    with WarmUp(thread._supply, is_shown=is_shown) as warm_up:
+        warm_up.wait(thread._filled, lambda: thread.is_filling)
+    if thread.error is not None:
+        raise thread.error
 
 
 def _is_terminal() -> bool:

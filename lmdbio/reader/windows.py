@@ -4,18 +4,22 @@
           -> own rows are copied out of it, other roots' are handed to the exchange -> next round
 
 A window's memory is free when the last of its rows is copied or packed. Meanwhile the next one is
-read.
+read. Where the root has a shard, the records that nobody owns stream through windows beside it:
 
-Source: DeepIO (Zhu et al.), section III-C: two buffers, of which one is read while the other is
-shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
+    round -> its slice of the window      read, as above
+          -> records of its shard         in memory: grains are read once a job (``CacheShard``)
+          -> all of them are there: handed on
+
+Source: DeepIO (Zhu et al.), sections III-B and III-C: two buffers, of which one is read while the
+other is shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +31,22 @@ from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import WindowBuffers
-from lmdbio.reader.flight import Awaited
-from lmdbio.reader.holdings import Holding, Holdings
+from lmdbio.reader.flow import Awaited
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.round_cache import LoadedRound, RoundCache
 from lmdbio.reading.guarded import GuardedReads
 
-__all__ = ["Window", "Windows"]
+if TYPE_CHECKING:
+    from lmdbio.cache import CacheShard  # others begin sooner without it
 
+__all__ = ["HybridWindows", "Windows"]
+
+I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True, kw_only=True)
-class Window(Holding):
+class Window(LoadedRound):
     """A window that is read, or under way.
 
     Attributes:
@@ -50,12 +58,11 @@ class Window(Holding):
     address: int
 
     def close(self) -> None:
-        """Give up what is under way."""
-        self.copies.clear()
+        LoadedRound.close(self)
         self.reads.close()
 
 
-class Windows(Holdings):
+class Windows(RoundCache[Window]):
     """The windows of one root, in the order of their rounds.
 
     Args:
@@ -67,6 +74,7 @@ class Windows(Holdings):
         buffers: memory for windows.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located, planned and submitted.
+        shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
@@ -79,8 +87,11 @@ class Windows(Holdings):
         buffers: WindowBuffers,
         exchange: share.Exchange | None,
         counter: StageCounter,
+        shard: CacheShard | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange, shard, waits=waits)
         self._source, self._sources, self._team = source, sources, team
         self._counter = counter
         self._buffers = buffers
@@ -88,25 +99,20 @@ class Windows(Holdings):
         self._following: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
         self._end = None if schedule.end is None else schedule.first_place + schedule.end
         self._of_epoch = sources.sequence.per_epoch
-        self._loaded: deque[Window] = deque()
         self._memory = _core.Memory(buffers.count * buffers.size)
         first, end = self._memory.address, self._memory.address + self._memory.size
         self._spare = list(range(first, end - buffers.size + 1, buffers.size))
-        self._has_ended = False
-
-    @property
-    def _rounds(self) -> Sequence[Window]:
-        return self._loaded
+        self._has_ended = False  # there is no further window
 
     @property
     def awaited(self) -> Awaited | None:
         """The reads of the window that is handed on next; None: none is under way."""
-        return next((one.reads.awaited for one in self._loaded if not one.has_arrived), None)
+        return next((one.reads.awaited for one in self._rounds if not one.has_arrived), None)
 
     @property
     def progress(self) -> int | None:
         """The round of the oldest window in memory; None: there is none."""
-        return self._loaded[0].number if self._loaded else None
+        return self._rounds[0].number if self._rounds else None
 
     def tend(self) -> None:
         """Hand on windows that have arrived, and read more where there is memory for them.
@@ -114,25 +120,19 @@ class Windows(Holdings):
         Raises:
             OSError, Error: a window cannot be read.
         """
-        for window in self._loaded:  # other roots expect rows in the order of rounds
+        for window in self._rounds:  # other roots expect rows in the order of rounds
             if not window.has_arrived and not self._land(window):
                 break
-        while self._loaded and self._loaded[0].is_used_up:
-            window = self._loaded.popleft()
-            window.close()
-            self._spare.append(window.address)
-        while self._spare and not self._has_ended:
+        self._drop_used_up()
+        while self._spare and not (self._has_ended or self._is_closed):
             following = next(self._following)
             self._has_ended = self._end is not None and following.begin >= self._end
             if not self._has_ended:
-                self._loaded.append(self._read(following))
+                self._rounds.append(self._read(following))
 
-    def close(self) -> None:
-        """Give up what is under way, and all windows."""
-        self._has_ended = True
-        for window in self._loaded:
-            window.close()
-        self._loaded.clear()
+    def _release(self, one: Window) -> None:
+        one.close()
+        self._spare.append(one.address)
 
     # --- reading
 
@@ -194,7 +194,7 @@ class Windows(Holdings):
         if not self._has_come(window):
             return False
         self._hand_on(window)
-        self._tell_reading()
+        self._sign()
         return True
 
     def _has_come(self, window: Window) -> bool:
@@ -204,3 +204,112 @@ class Windows(Holdings):
         begun_s, ended_s = window.reads.ticket.times
         self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
         return True
+
+
+@dataclass(slots=True, kw_only=True)
+class HybridWindow(Window):
+    """A window, and the records of the shard that are used in its round.
+
+    Attributes:
+        absent: grains that it waits for, by their places in the shard.
+        is_read: whether the window itself has arrived.
+    """
+
+    absent: I64
+    is_read: bool = False
+
+
+class HybridWindows(Windows):
+    """The windows of one root, and its shard.
+
+    Args:
+        source: the root's open data set and engines; borrowed.
+        shard: shard of the root.
+        sources: say which root brings which rows.
+        team: index of the root's team in the schedule.
+        request_bytes_max: bytes per request.
+        buffers: memory for windows.
+        exchange: takes rows to other roots; None: this is the only one.
+        counter: counts what is located, planned, submitted and cached.
+        waits: whether nothing is handed out before all of the shard is there.
+    """
+
+    def __init__(
+        self,
+        source: RootSource,
+        shard: CacheShard,
+        sources: HybridSources,
+        team: int,
+        request_bytes_max: int,
+        buffers: WindowBuffers,
+        exchange: share.Exchange | None,
+        counter: StageCounter,
+        *,
+        waits: bool,
+    ) -> None:
+        own = shard.open(source, request_bytes_max, counter)
+        super().__init__(
+            source, sources.home.schedule, sources, team, request_bytes_max, buffers, exchange,
+            counter, own, waits=waits,
+        )  # fmt: skip
+        self._hybrid, self._own = sources, own
+        self._table, self._polling = own.table, own.polling
+        self._grains: _core.Memory | None = own.memory
+
+    @property
+    def awaited(self) -> Awaited | None:
+        """Reads of the window that is handed on next, or of grains; None: none are under way."""
+        first = next((one for one in self._rounds if not one.has_arrived), None)
+        if isinstance(first, HybridWindow) and not first.is_read:
+            return first.reads.awaited
+        return self._polling.awaited
+
+    def tend(self) -> None:
+        """Hand on windows that are there, and read more of them, and of the shard.
+
+        Raises:
+            OSError, Error: something cannot be read.
+        """
+        self._tend_grains(self._own)
+        self.slowest_s = max(self.slowest_s, self._polling.slowest_s)
+        super().tend()
+        if not self._is_closed:
+            self._polling.sweep()
+
+    def free(self) -> None:
+        """Free the memory of all grains."""
+        self._grains = None
+
+    # --- reading
+
+    def _begin(
+        self, number: int, uses: RoundUses, extents: _core.Extents, own_left: int
+    ) -> HybridWindow:
+        """Start to read the records that stream, and the grains of the others."""
+        streams = self._hybrid.passing(uses.records)
+        cached = extents[~streams]
+        absent = np.empty(0, np.int64)
+        if not self._table.is_full:
+            absent = self._polling.want(self._table.under(cached))
+        slices, address, reads = self._begin_reads(extents[streams])
+        places = np.empty(len(extents), np.uint64)
+        places[streams] = slices
+        # Modulo 2**64, as C adds the address of the buffer.
+        base = np.uint64((self._own.memory.address - address) % 2**64)
+        places[~streams] = base + self._table.places(cached)
+        return HybridWindow(
+            number=number,
+            uses=uses,
+            loaded=_core.Loaded(uses.records, extents, places, address),
+            reads=reads,
+            address=address,
+            own_left=own_left,
+            absent=absent,
+        )
+
+    def _has_come(self, window: Window) -> bool:
+        """Return whether a window has arrived, and the grains that it waits for."""
+        assert isinstance(window, HybridWindow)
+        window.is_read = window.is_read or super()._has_come(window)
+        window.absent = self._polling.still_missing(window.absent)
+        return window.is_read and not len(window.absent)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
+from lmdbio.reading.batch import Batch
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
@@ -160,7 +160,7 @@ class Block:
         blocks: the way of reading.
         extents: places of the records.
         plan: their reads.
-        past: engine past the page cache; None: ``blocks`` has it where that pays.
+        direct: engine past the page cache; None: ``blocks`` has it where that pays.
     """
 
     def __init__(
@@ -168,15 +168,15 @@ class Block:
         blocks: Blocks,
         extents: _core.Extents,
         plan: _core.Plan,
-        past: _core.Engine | None = None,
+        direct: _core.Engine | None = None,
     ) -> None:
         self._blocks, self._plan, self._counter = blocks, plan, blocks.counter
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
-        past = past or blocks.direct_path.engine(plan.totals.buffer_bytes)
-        self._past = past is not None
-        self._ticket = (past or blocks.engine).submit_plan(
+        direct = direct or blocks.direct_path.engine(plan.totals.buffer_bytes)
+        self._is_direct = direct is not None
+        self._ticket = (direct or blocks.engine).submit_plan(
             plan, self._memory.address, self._memory
         )
         self._counter.span("submit", begun)
@@ -186,7 +186,7 @@ class Block:
         begun = monotonic_ns()
         self._ticket.wait()
         self._counter.span("wait", begun)
-        if self._past:
+        if self._is_direct:
             self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.index.guard()
 

@@ -17,7 +17,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
 from lmdbio.system import fork
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False
@@ -92,7 +92,7 @@ class DirectPath:
                     self._direct, why = self._open()
                     self._pays = self._direct is not None
             if why:
-                self._tell(why)
+                self._log(why)
         return self._direct if self._pays else None
 
     def _open(self) -> tuple[_core.Engine | None, str]:
@@ -111,8 +111,8 @@ class DirectPath:
         except (OSError, Error, MemoryError) as error:
             return None, str(error) or type(error).__name__
 
-    def _tell(self, why: str) -> None:
-        tell(f"{self._given.path}: large reads go through the page cache: {why}")
+    def _log(self, why: str) -> None:
+        log(f"{self._given.path}: large reads go through the page cache: {why}")
 
     def record(self, size: int, times: tuple[float, float]) -> None:
         """A read of ``size`` bytes had this beginning and end (``Ticket.times``).
@@ -137,7 +137,7 @@ class DirectPath:
         """Have all reads go through the page cache from now on."""
         paid, self._pays = self._pays, False
         if paid:
-            self._tell(why)
+            self._log(why)
 
     def counters(self) -> _core.Counters:
         """Return the requests and bytes that went this way; also after ``close``."""

@@ -6,30 +6,45 @@ that it judges by are looked up.
 
 from __future__ import annotations
 
+import os
+
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-from lmdbio.machine import storage, tuned
+from lmdbio.machine import storage, tuned_folder
 from lmdbio.machine.choice import choose
 from lmdbio.machine.overrides import overrides_from_env
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from lmdbio.machine.calibration import Stored
     from lmdbio.machine.choice import Access, Choice
     from lmdbio.machine.overrides import Overrides
 
-__all__ = ["choose_reading", "is_on_disk", "open_engine"]
-
-#: Programs that open a file for each record ask the same again and again.
-_chosen: dict[Any, Choice] = {}
-CHOSEN_MAX = 16
+__all__ = ["choose_reading", "find_calibration", "is_on_disk", "open_engine"]
 
 
 def is_on_disk(engine: _core.Engine) -> bool:
     """Return whether a disk of this machine is under the file, which its page cache keeps."""
     return engine.kind == "pread" and _core.look_at(engine.fd).disk
+
+
+def find_calibration(engine: _core.Engine) -> Stored | None:
+    """Return the calibration of the file system of ``engine``'s file; None where there is none.
+
+    For every open: it costs next to nothing where nothing was ever tuned.
+    """
+    try:
+        if not os.path.isdir(tuned_folder.folder()):  # noqa: PTH112
+            return None
+    except OSError as error:
+        log(f"what lmdbio tune may have measured is not looked for: {error}")
+        return None
+    from lmdbio.machine import calibration  # where there is something to read
+
+    facts = storage.inspect(engine, cached=False, thorough=True)
+    found = calibration.load(calibration.identity(facts))
+    return found if found.calibration is not None or found.note else None
 
 
 def choose_reading(
@@ -51,25 +66,17 @@ def choose_reading(
         ValueError: a variable of the environment makes no sense.
     """
     environment = overrides_from_env()
-    kept = tuned.find(engine)
-    if kept is not None and kept.note:
+    stored = find_calibration(engine)
+    if stored is not None and stored.note:
         from lmdbio.system.warn import warn
 
-        warn(kept.note)
-    found = facts or storage.look(engine, cached=False)
+        warn(stored.note)
+    found = facts or storage.inspect(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
-        found = storage.look(engine)
-    if kept is None:
-        question = access, found, keyword, environment
-        choice = _chosen.get(question)
-        if choice is None:
-            if len(_chosen) >= CHOSEN_MAX:
-                _chosen.clear()
-            choice = choose(access, found, keyword=keyword, environment=environment)
-            _chosen[question] = choice
-        return choice
-    return choose(access, found, kept.calibration, keyword=keyword, environment=environment)
+        found = storage.inspect(engine)
+    calibration = None if stored is None else stored.calibration
+    return choose(access, found, calibration, keyword=keyword, environment=environment)
 
 
 def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
@@ -87,7 +94,7 @@ def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
     except IncompatibleError as refusal:
         if choice.demanded:
             raise
-        tell(f'{refusal}; read through the page cache (engine="pread") instead')
+        log(f'{refusal}; read through the page cache (engine="pread") instead')
         engine = pages.again("pread", choice.depth)
     if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read

@@ -31,7 +31,7 @@ import mmap
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
-from lmdbio.system.log import INFO, WARNING, tell
+from lmdbio.system.log import INFO, WARNING, log
 
 __all__ = ["FileCache", "Lent", "Place"]
 
@@ -76,48 +76,12 @@ class Lent:
 
     Attributes:
         address, size: address of the first byte, and number of bytes.
-        keep: the owner.
+        owner: object that keeps it alive.
     """
 
     address: int
     size: int
-    keep: object
-
-
-class _Stream(Protocol):
-    """A file on its way to one place."""
-
-    def go_on(self, credit: int) -> int | None:
-        """Ask for what is paid for, and never wait.
-
-        Args:
-            credit: number of bytes that are paid for now, beside those of before.
-
-        Returns:
-            How many bytes of the file have not come yet; None: none ever stays.
-
-        Raises:
-            OSError, MemoryError, Error: it cannot be brought there.
-        """
-
-    @property
-    def is_paid(self) -> bool:
-        """Whether the credit so far covers all of the file."""
-
-    def wait(self) -> None:
-        """Wait a moment for what was asked for."""
-
-    def lend(self) -> Lent | None:
-        """Return the memory of the file that has come; None: it came to the page cache."""
-
-    def after_fork(self) -> None:
-        """Begin anew: the reads under way were the parent's."""
-
-    def counts(self) -> _core.EngineCounts:
-        """Return the requests and bytes; also after ``close``."""
-
-    def close(self) -> None:
-        """End what is under way. May be called twice."""
+    owner: object
 
 
 class _ToPageCache:
@@ -136,9 +100,21 @@ class _ToPageCache:
 
     @property
     def is_paid(self) -> bool:
+        """Whether the credit so far covers all of the file."""
         return self._credited >= self._size
 
     def go_on(self, credit: int) -> int | None:
+        """Ask for what is paid for, and never wait.
+
+        Args:
+            credit: number of bytes that are paid for now, beside those of before.
+
+        Returns:
+            How many bytes of the file have not come yet; None: none ever stays.
+
+        Raises:
+            OSError, MemoryError, Error: it cannot be brought there.
+        """
         self._credited += credit
         if self._credited < min(self._size, self._come + _core.Prefetch.ASKED_BYTES):
             return self._size - self._come
@@ -155,27 +131,32 @@ class _ToPageCache:
         return left
 
     def wait(self) -> None:
+        """Wait a moment for what was asked for."""
         if self._prefetch is not None:
             self._prefetch.poll(range(self._size), _core.SLICE_MS)
 
     def lend(self) -> Lent | None:
+        """Return the memory of the file that has come; None: it came to the page cache."""
         return None
 
     def after_fork(self) -> None:
+        """Begin anew: the reads under way were the parent's."""
         self._prefetch = None
 
     def counts(self) -> _core.EngineCounts:
+        """Return the requests and bytes; also after ``close``."""
         asked = self._asked_before + self._asked
         return _core.EngineCounts(requests=-(-asked // _core.Prefetch.STEP_BYTES), bytes=asked)
 
     def close(self) -> None:
+        """End what is under way. May be called twice."""
         self._prefetch, self._credited = None, AWAITED_BYTES
         self._asked_before, self._asked = self._asked_before + self._asked, 0
         self._come = 0
 
 
 class _ToMemory:
-    """The stream to memory of this process, as far as it is paid for."""
+    """The stream to memory of this process, as far as it is paid for; see ``_ToPageCache``."""
 
     def __init__(self, engine: _core.Engine, size: int) -> None:
         self._given, self._size = engine, size
@@ -223,7 +204,7 @@ class _ToMemory:
         reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
         reads["needed"] = reads["length"]
         reads["into"] = offsets + np.uint64(self._lent.address)
-        return self._engine.submit(reads, self._lent.keep)
+        return self._engine.submit(reads, self._lent.owner)
 
     def wait(self) -> None:
         if self._under_way:
@@ -276,12 +257,12 @@ class FileCache:
         self._given, self._is_wanted, self._budget = engine, bool(wanted), memory_bytes_max
         self.place = "nowhere" if wanted is False else self._choose_place(memory_bytes_max)
         if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
-            self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
+            self._log(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
         self._lock = threading.Lock()
         #: The memory that it lends from, once that is filled.
         self._lent: Lent | None = None
         kind = _ToMemory if self.place == "memory" else _ToPageCache
-        self._stream: _Stream = kind(engine, size)
+        self._stream: _ToMemory | _ToPageCache = kind(engine, size)
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
         #: Bytes of the file that have not come yet.
@@ -313,11 +294,11 @@ class FileCache:
         """Whether nearly all of it is in the page cache; the kernel counts each page for that."""
         return 10 * (self._given.cached_bytes() or 0) >= 9 * self.size
 
-    def _adopt(self, address: int, size: int, keep: object) -> None:
+    def _adopt(self, address: int, size: int, owner: object) -> None:
         """Lend from the engine's mapping, where that has the whole file."""
         if size >= self.size:
             self.place, self._left = "mapping", 0
-            self._lent = Lent(address, self.size, keep)
+            self._lent = Lent(address, self.size, owner)
 
     def _after_fork(self) -> None:
         self._lock, self._guard = threading.Lock(), threading.Lock()
@@ -423,10 +404,10 @@ class FileCache:
                 self._stop()
         if failure is not None:
             why = str(failure) or type(failure).__name__
-            self._tell(f"records are read one by one: it cannot be brought to memory: {why}")
+            self._log(f"records are read one by one: it cannot be brought to memory: {why}")
 
-    def _tell(self, text: str) -> None:
-        tell(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
+    def _log(self, text: str) -> None:
+        log(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
 
     def _advance(self, credit: int) -> None:
         if self._begun is None:

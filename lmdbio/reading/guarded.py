@@ -43,7 +43,7 @@ class GuardedReads:
         source: open data set and its engines; borrowed.
         ticket: ticket of the reads.
         size: bytes of them.
-        past: whether the reads bypass the page cache.
+        is_direct: whether the reads bypass the page cache.
         guard: makes sure, after the reads, that the file has not changed; None: not begun.
         have_come: whether the reads have arrived.
     """
@@ -51,7 +51,7 @@ class GuardedReads:
     source: GuardedSource
     ticket: _core.Ticket
     size: int
-    past: bool
+    is_direct: bool
     guard: Guarding | None = None
     have_come: bool = False
 
@@ -60,8 +60,8 @@ class GuardedReads:
         cls, source: GuardedSource, size: int, submit: Callable[[_core.Engine], _core.Ticket]
     ) -> GuardedReads:
         """Start reads of ``size`` bytes by the engine that suits them."""
-        past = source.direct_path.engine(size)
-        return cls(source, submit(past or source.engine), size, past is not None)
+        direct = source.direct_path.engine(size)
+        return cls(source, submit(direct or source.engine), size, direct is not None)
 
     @property
     def awaited(self) -> _core.Ticket:
@@ -87,7 +87,7 @@ class GuardedReads:
                 self.guard = self.source.index.begin_guard()
         if self.guard is not None and not self.guard.poll():
             return False
-        if self.past:
+        if self.is_direct:
             self.source.direct_path.record(self.size, self.ticket.times)
         return True
 

@@ -5,11 +5,11 @@
     mix      ``Mix``: samples of several sequences, each as its weight says
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
-    shard_batch  batches of which this process keeps a part
-    keep     begins that: the part, even with those of other processes
+    shard    the part of a file that this process caches, even with those of other processes
+    shard_batch  batches out of that part, and of the rest
     card     the card of Records, as notebooks show it
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``placement``, ``planning``,
-``provenance``, ``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
+``provenance``, ``observe``, ``inside``, ``remote`` and ``_core``.
 """

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
-from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
+from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.page import Card
 from lmdbio.locate.record_index import RecordIndex
@@ -55,5 +55,5 @@ def _record(index: RecordIndex, number: int, offset: int, length: int, maker: Ca
     head = read(offset, min(length, HEAD_BYTES)) if length else b""
     begun = max(len(head), length - TAIL_BYTES)
     tail = read(offset + begun, length - begun) if begun < length else b""
-    glimpse = Glimpse(head, length, tail)
-    return maker.card(f"[{number}]", guess(glimpse), glimpse, lambda: read(offset, length))
+    excerpt = Excerpt(head, length, tail)
+    return maker.card(f"[{number}]", guess(excerpt), excerpt, lambda: read(offset, length))

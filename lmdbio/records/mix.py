@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_copy
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mix import MixOrder, whole_weights
 from lmdbio.planning.order import COUNT_MAX
+from lmdbio.reading.batch import Batch, packed_copy
 from lmdbio.records.ahead import as_indices
 from lmdbio.records.pending import Pending
 from lmdbio.records.samples import Samples

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.reading.batch import Batch
 from lmdbio.reading.blocks import Block
 from lmdbio.records.ahead import as_indices
 from lmdbio.records.routes import Field, Routes

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.batch import Batch
 from lmdbio.locate.open import Check, Locate, Order, open_record_index, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
+from lmdbio.reading.batch import Batch
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, as_indices, is_several
 from lmdbio.records.pending import (
@@ -39,7 +39,7 @@ from lmdbio.records.pending import (
 from lmdbio.records.routes import Field, Routes
 from lmdbio.records.samples import Remade, Samples, View
 from lmdbio.records.shard_batch import ShardBatch, ShardValues
-from lmdbio.remote import absolute, shown
+from lmdbio.remote import absolute, label
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -168,7 +168,7 @@ class Records(Samples[bytes, Batch]):
     @property
     def files(self) -> list[str]:
         """The data files, in the order of their records; of a URL what is secret is left out."""
-        return [shown(path) for path in self._source.paths]
+        return [label(path) for path in self._source.paths]
 
     def file_of(self, index: SupportsIndex) -> tuple[str, int]:
         """Return the data file that has a record, and the record's index in it.

@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.machine.choice import Choice
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
+from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
@@ -228,7 +228,7 @@ class Routes:
             indices=wanted,
             offsets=np.ascontiguousarray(extents["offset"]),
             lengths=lengths,
-            keep=lent.keep,
+            keep=lent.owner,
         )
 
     def held_values_of(self, extents: _core.Extents) -> _core.Values | None:

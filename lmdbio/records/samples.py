@@ -213,7 +213,7 @@ class Samples(Sequence[Any], Generic[V, B]):
         Raises:
             ValueError: the fractions are none, or their sum is another one.
         """
-        from lmdbio.planning.parts import split_samples  # others begin sooner without it
+        from lmdbio.planning.mix import split_samples  # others begin sooner without it
 
         return [View(self, part) for part in split_samples(len(self), fractions, seed)]
 

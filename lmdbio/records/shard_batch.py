@@ -1,6 +1,6 @@
-"""shard_batch: batches out of the part of the file that this process keeps, and the rest.
+"""shard_batch: batches out of the part of the file that this process caches, and the rest.
 
-    records that are kept here   -> their grains are read, those that are absent
+    records that are cached here   -> their grains are read, those that are absent
         in memory                -> lent
         on a disk                -> read into memory of their own
     the rest, and what is damaged there -> page cache, or planned reads (``pending``)
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.batch import Batch, packed_batch
 from lmdbio.observe.stats import Source
+from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.records.pending import PendingBatch, PendingValues, ReadBatch, ReadValues
 from lmdbio.records.routes import Located, Routes
 
@@ -59,16 +59,16 @@ class _Part(NamedTuple):
 
 
 class _Rows(Generic[R]):
-    """Records under way, some of which are kept here.
+    """Records under way, some of which are cached here.
 
     Args:
-        routes: routes of a file of which a part is kept.
+        routes: routes of a file of which a part is cached.
         located: the records.
-        read: begins to read those that are not kept.
+        read: begins to read those that are not cached.
 
     Attributes:
-        own: whether each is kept; None: all are.
-        rest: reads of the records that are not kept; None: there are none.
+        own: whether each is cached; None: all are.
+        rest: reads of the records that are not cached; None: there are none.
     """
 
     def __init__(self, routes: Routes, located: Located, read: Callable[[Routes, U64], R]) -> None:
@@ -88,10 +88,10 @@ class _Rows(Generic[R]):
         return None if own is None else self._read(self._routes, self._indices[~own])
 
     def settle(self) -> list[_Part]:
-        """Wait for what is kept, and count all.
+        """Wait for what is cached, and count all.
 
         Returns:
-            What is kept, in each memory that has some of it; of those records that are ``own``.
+            What is cached, in each memory that has some of it; of those records that are ``own``.
 
         Raises:
             OSError, Error: as ``CacheShard.bring``.
@@ -116,7 +116,7 @@ class _Rows(Generic[R]):
                 found = np.ones(len(extents), np.bool_) if found is None else found.copy()
                 found[wrong] = False
         if self._differs(found):
-            self.close()  # what cannot be read as a whole is kept no more
+            self.close()  # what cannot be read as a whole is cached no more
             self.own = found
             self.rest = self._begin_rest()
         in_memory: I64 | slice = slice(None)
@@ -148,7 +148,7 @@ class _Rows(Generic[R]):
         return rows, taken[0] if taken else None
 
     def _differs(self, found: Flags | None) -> bool:
-        """Return whether other records are not kept than those whose reads have begun."""
+        """Return whether other records are not cached than those whose reads have begun."""
         if found is None or self.own is None:
             return found is not None
         return bool((found != self.own).any())
@@ -163,7 +163,7 @@ class _Rows(Generic[R]):
 
 
 class ShardValues(PendingValues):
-    """Values of which this process keeps some."""
+    """Values of which this process caches some."""
 
     def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
         super().__init__(routes)
@@ -196,7 +196,7 @@ class ShardValues(PendingValues):
 
 
 class ShardBatch(PendingBatch):
-    """A batch of which this process keeps some: lent, if that is all of it."""
+    """A batch of which this process caches some: lent, if that is all of it."""
 
     def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
         super().__init__(routes)
@@ -221,7 +221,7 @@ class ShardBatch(PendingBatch):
         )
 
     def _joined(self, parts: list[_Part]) -> Batch:
-        """Copy what is kept, and what was read, into memory of their own."""
+        """Copy what is cached, and what was read, into memory of their own."""
         packed = _core.pack_extents(self._extents)
         memory = self._routes.pool.take(packed.room)
         sources = np.empty(len(self), np.uint64)

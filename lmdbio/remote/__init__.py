@@ -2,13 +2,11 @@
 
 Uses ``_core``, ``errors`` and ``system``.
 
-    data         a data file, opened by its path or its URL
-    url          URLs, taken apart, and said to people
-    http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``retry`` and
-                 ``credentials``: what it takes
+    url          URLs, taken apart, and displayed to people
+    http         a file on an HTTP server; ``connection``, ``answer`` and ``retry``: what it takes
     store        an object in a bucket, by obstore (extra "cloud")
     joined       several files as one
-    filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
+    fetched      a file that a library reads: fsspec whatever else it knows
 
 Each kind is imported when a URL of it is opened, and ``url`` when there is one at all.
 """
@@ -17,6 +15,7 @@ from __future__ import annotations
 
 import os
 
+from lmdbio._core import Engine
 from lmdbio.system.names import absolute, is_url
 
 TYPE_CHECKING = False
@@ -29,11 +28,12 @@ __all__ = [
     "absolute",
     "is_url",
     "lasting",
+    "open_data",
     "open_url",
     "redacted",
     "scheme_of",
     "server_of",
-    "shown",
+    "label",
     "with_suffix",
 ]
 
@@ -49,13 +49,37 @@ def __getattr__(name: str) -> object:
     return getattr(url, name)
 
 
-def shown(name: str | os.PathLike[str]) -> str:
-    """Return a path or URL for people."""
+def label(name: str | os.PathLike[str]) -> str:
+    """Return a path, or a URL without what is secret in it, for people."""
     if not is_url(name):
         return os.fspath(name)
     from lmdbio.remote.url import redacted
 
     return redacted(os.fspath(name))
+
+
+def open_data(name: str | os.PathLike[str], kind: str = "pread", depth: int = 8) -> Engine:
+    """Open a data file for reading.
+
+    Args:
+        name: path or URL of the file.
+        kind: kind of the ``Engine``; a file that lies elsewhere is read by requests instead of
+            "pread" or "mmap".
+        depth: requests in flight, 1..256.
+
+    Raises:
+        OSError, Error: it cannot be opened.
+        IncompatibleError: it cannot be read by this kind.
+        MissingExtraError: no package is installed that knows the URL's scheme.
+    """
+    text = os.fspath(name)
+    if not is_url(text):
+        return Engine(text, kind, depth)
+    from lmdbio._core.remote import refuse_kind  # others begin sooner without these
+    from lmdbio.remote.url import redacted
+
+    refuse_kind(redacted(text), kind)
+    return Engine.remote(open_url(text), depth)
 
 
 def open_url(url: str) -> HttpFile | FetchedFile:
@@ -77,6 +101,6 @@ def open_url(url: str) -> HttpFile | FetchedFile:
         from lmdbio.remote.store import open_object
 
         return open_object(url)
-    from lmdbio.remote.filesystem import open_file
+    from lmdbio.remote.fetched import open_file
 
     return open_file(url)

@@ -80,12 +80,12 @@ def retry_after(headers: Headers) -> float | None:
 
 def refuse_status(status: int, reason: str) -> tuple[int, str]:
     """Return number and text of the error for a status that is none of success."""
-    told = f"HTTP status {status}" + (f" ({reason})" if reason else "")
+    text = f"HTTP status {status}" + (f" ({reason})" if reason else "")
     if status in (401, 407):
-        told += ": credentials missing or wrong"
+        text += ": credentials missing or wrong"
     elif status == 403:
-        told += ": access denied, or signature expired"
-    return _KINDS.get(status, errno.EIO), told
+        text += ": access denied, or signature expired"
+    return _KINDS.get(status, errno.EIO), text
 
 
 def judge_range(
@@ -114,10 +114,12 @@ def judge_range(
     if coding not in ("chunked", "identity", ""):  # http.client takes another one for the bytes
         raise OSError(errno.EIO, f"unexpected Transfer-Encoding {coding}")
     etag, modified = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
-    told = headers.get("content-range", "").strip()
+    content_range = headers.get("content-range", "").strip()
     if status == 416:
-        return _judge_empty(FileState(_size_told(told), etag, modified), first, last, known), -1
-    if not told:
+        return _judge_empty(
+            FileState(_parse_size(content_range), etag, modified), first, last, known
+        ), -1
+    if not content_range:
         if status == 200:
             raise OSError(
                 errno.EOPNOTSUPP,
@@ -125,24 +127,24 @@ def judge_range(
                 "not support ranges; copy the file, or use another server",
             )
         raise OSError(errno.EIO, "answer without Content-Range")
-    found = _RANGE.match(told)
+    found = _RANGE.match(content_range)
     if found is None:
-        raise OSError(errno.EIO, f"Content-Range is {told!r}, not bytes {first}-{last}")
+        raise OSError(errno.EIO, f"Content-Range is {content_range!r}, not bytes {first}-{last}")
     begins, ends, size = map(int, found.groups())
     state = FileState(size, etag, modified)
     refuse_change(known, state)
     if begins != first or ends != min(last, size - 1):
-        raise OSError(errno.EIO, f"Content-Range is {told!r}, not bytes {first}-{last}")
+        raise OSError(errno.EIO, f"Content-Range is {content_range!r}, not bytes {first}-{last}")
     length = headers.get("content-length", "")
     if length and length.strip() != str(ends - begins + 1):
-        raise OSError(errno.EIO, f"Content-Length is {length.strip()} for {told!r}")
+        raise OSError(errno.EIO, f"Content-Length is {length.strip()} for {content_range!r}")
     return state, ends
 
 
-def _size_told(told: str) -> int:
-    found = _NO_RANGE.match(told)
+def _parse_size(content_range: str) -> int:
+    found = _NO_RANGE.match(content_range)
     if found is None:
-        raise OSError(errno.EIO, f"status 416 with Content-Range {told!r}")
+        raise OSError(errno.EIO, f"status 416 with Content-Range {content_range!r}")
     return int(found[1])
 
 

@@ -1,7 +1,8 @@
-"""A connection to an HTTP server, each wait of which obeys a deadline.
+"""Connections to HTTP servers, each wait of which obeys a deadline, and those that are idle.
 
     name lookup -> connect -> CONNECT to a proxy -> TLS     each in slices
     request -> answer, in slices; a silence and the time of all attempts have bounds
+    pool: idle connections, which all files of a process share; the last file closes them
 
 Source: RFC 9112 (HTTP/1.1), by ``http.client``, on sockets that know the deadline.
 """
@@ -14,17 +15,21 @@ import os
 import select
 import socket
 import ssl
+import threading
 import time
+import weakref
 from base64 import b64encode
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from lmdbio.remote.retry import SLICE_S, Deadline
 from lmdbio.remote.url import Origin
+from lmdbio.system import fork
 
-__all__ = ["Answer", "Connection", "Route", "StallError", "basic", "proxy_for", "tls_context"]
+__all__ = ["Answer", "Connection", "Pool", "StallError", "basic", "shared_pool"]
 
 #: Size of the buffer that heads are read through; bodies are received where they are wanted.
 BUFFER_BYTES = 8 << 10
@@ -33,6 +38,8 @@ WAKE_BYTES = 512 << 10
 #: Upper bound of the bytes that the buffer and TLS hold back of a body of that size.
 WAKE_SLACK_BYTES = BUFFER_BYTES + (64 << 10)
 
+#: Largest number of idle connections.
+IDLE_MAX = 128
 #: Failures of a wait, before the number of seconds.
 SENDS_NOTHING = "the server sends nothing for"
 TAKES_NOTHING = "the server takes no byte of the request for"
@@ -47,7 +54,8 @@ def basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
-def proxy_for(origin: Origin) -> str | None:
+@lru_cache(64)  # to look through the environment takes longer than much of a request
+def _proxy_of(origin: Origin) -> str | None:
     """Return the URL of the proxy that the environment names for a server; None: none."""
     proxies = getproxies()
     found = proxies.get(origin.scheme, proxies.get("all"))
@@ -56,8 +64,9 @@ def proxy_for(origin: Origin) -> str | None:
     return found if "://" in found else f"http://{found}"
 
 
-def tls_context() -> ssl.SSLContext:
-    """Return a context of TLS whose sockets obey deadlines; to make one takes milliseconds."""
+@lru_cache(4)  # to read all certificates takes tens of milliseconds
+def _context_of(_process: int, _certificates: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return a context of TLS whose sockets obey deadlines."""
     context = ssl.create_default_context()
     context.sslsocket_class = _TLSSocket
     return context
@@ -126,8 +135,8 @@ class _Socket(socket.socket):
             except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 self.expect(0)  # a few may be there
                 if time.monotonic() - since >= limit_s:
-                    told = f"{failure} {limit_s:g} s"
-                    raise StallError(errno.ETIMEDOUT, told) from None
+                    text = f"{failure} {limit_s:g} s"
+                    raise StallError(errno.ETIMEDOUT, text) from None
 
 
 class _TLSSocket(_Socket, ssl.SSLSocket):
@@ -187,8 +196,8 @@ class Connection(http.client.HTTPConnection):
             if at.scheme not in ("http", ""):
                 raise OSError(errno.EPROTONOSUPPORT, f"unsupported scheme of a proxy: {at.scheme}")
             if at.username is not None:
-                shown = basic(unquote(at.username), unquote(at.password or ""))
-                self.proxy_headers["Proxy-Authorization"] = shown
+                credentials = basic(unquote(at.username), unquote(at.password or ""))
+                self.proxy_headers["Proxy-Authorization"] = credentials
             super().__init__(at.hostname or "", at.port or 3128)
             if self._context is not None:
                 self.set_tunnel(self.origin.host, self.origin.port, self.proxy_headers)
@@ -246,3 +255,75 @@ class Connection(http.client.HTTPConnection):
                 last = error
                 deadline.check()
         raise last or OSError(errno.EADDRNOTAVAIL, "its name has no address")
+
+
+class Pool:
+    """Connections: each carries one request at a time, and is kept for the next one.
+
+    Threads share it. A child after fork closes its copies, and the parent's stay connected.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        inherited = [*self._idle, *self._busy]
+        self._lock, self._idle, self._busy = threading.Lock(), [], set()
+        for connection in inherited:
+            connection.abandon()
+
+    def take(self, origin: Origin) -> Connection:
+        """Return a connection to a server, which is open if it was kept."""
+        proxy, context = _proxy_of(origin), None
+        if origin.scheme == "https":
+            named = map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+            context = _context_of(os.getpid(), *named)
+        route = (origin, proxy, context)
+        with self._lock:
+            for at in reversed(range(len(self._idle))):
+                if self._idle[at].route == route:
+                    connection = self._idle.pop(at)
+                    break
+            else:
+                connection = Connection(route)
+            self._busy.add(connection)
+        return connection
+
+    def give(self, connection: Connection, *, is_whole: bool) -> None:
+        """Keep a connection, if its last answer was received whole, or close it."""
+        surplus = None if is_whole and connection.is_open else connection
+        with self._lock:
+            self._busy.discard(connection)
+            if surplus is None:
+                self._idle.append(connection)
+                surplus = self._idle.pop(0) if len(self._idle) > IDLE_MAX else None
+        if surplus is not None:
+            surplus.close()
+
+    def clear(self, origin: Origin) -> None:
+        """Close the idle connections to a server."""
+        with self._lock:
+            gone = [one for one in self._idle if one.origin == origin]
+            self._idle = [one for one in self._idle if one.origin != origin]
+        for connection in gone:
+            connection.close()
+
+    def __del__(self) -> None:
+        for connection in getattr(self, "_idle", ()):
+            connection.close()
+
+
+_pool: weakref.ref[Pool] | None = None
+
+
+def shared_pool() -> Pool:
+    """Return the pool of this process; as long as somebody holds it, it is the same one."""
+    global _pool
+    found = None if _pool is None else _pool()
+    if found is None:
+        found = Pool()
+        _pool = weakref.ref(found)
+    return found

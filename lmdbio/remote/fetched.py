@@ -1,4 +1,8 @@
-"""FetchedFile: a file elsewhere whose bytes a library brings."""
+"""FetchedFile: a file elsewhere whose bytes a library brings.
+
+fsspec knows hf, sftp, webdav, memory and many more. It holds no read against a state, so the meta
+pages are read again after each batch of reads, as those of a file on a shared file system are.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,16 @@ from typing import Any
 
 from lmdbio.errors import Error
 from lmdbio.remote.retry import AbandonedError, never
-from lmdbio.remote.url import redacted
+from lmdbio.remote.url import redacted, scheme_of
 
-__all__ = ["FetchedFile", "failed"]
+__all__ = ["FetchedFile", "failed", "open_file"]
 
 
 def failed(name: str, error: Exception) -> Exception:
     """Return a library's error as one of a file: it names the file, and the reason in one line."""
-    told = (str(error).splitlines() or [type(error).__name__])[0]
+    text = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, Error):
-        return Error(f"{name}: {told}")
+        return Error(f"{name}: {text}")
     number = errno.EIO
     if isinstance(error, FileNotFoundError):
         number = errno.ENOENT
@@ -27,7 +31,7 @@ def failed(name: str, error: Exception) -> Exception:
         number = errno.EACCES
     elif isinstance(error, TimeoutError):
         number = errno.ETIMEDOUT
-    return OSError(number, f"{os.strerror(number)}: {told}", name)
+    return OSError(number, f"{os.strerror(number)}: {text}", name)
 
 
 class FetchedFile(ABC):
@@ -60,10 +64,55 @@ class FetchedFile(ABC):
         except Exception as error:
             raise failed(self.name, error) from None
         if len(found) != len(into):
-            told = f"{len(found)} bytes have come of {len(into)} from {offset} on"
-            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {told}", self.name)
+            text = f"{len(found)} bytes have come of {len(into)} from {offset} on"
+            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {text}", self.name)
         into[:] = found
         return 1
 
     def close(self) -> None:  # noqa: B027 - not abstract: most have nothing to close
         """Do nothing: connections are the library's."""
+
+
+def open_file(url: str) -> FetchedFile:
+    """Open a file by a URL that fsspec knows.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: it cannot be opened.
+        ValueError: nothing that is installed knows its scheme; the message says what to install.
+    """
+    scheme, name = scheme_of(url), redacted(url)
+    try:
+        import fsspec
+    except ImportError:
+        raise ValueError(
+            f"{name}: lmdbio reads http and https, s3, gs and az (pip install 'lmdbio[cloud]'), "
+            f"and what fsspec knows: pip install fsspec, and what that needs for {scheme}"
+        ) from None
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"{name}: fsspec does not read {scheme}: {error}") from None
+    try:
+        return _FsspecFile(url, fsspec)
+    except Exception as error:
+        raise failed(name, error) from None
+
+
+class _FsspecFile(FetchedFile):
+    """A file that fsspec reads."""
+
+    def __init__(self, url: str, fsspec: Any) -> None:
+        self._fsspec, self._pid = fsspec, os.getpid()
+        self._system, self._path = fsspec.core.url_to_fs(url)
+        facts = self._system.info(self._path)
+        validators = (facts.get(name) for name in ("ETag", "etag", "version", "mtime", "created"))
+        validator = next((str(one) for one in validators if one), "")
+        super().__init__(url, size=int(facts["size"]), validator=validator, keeps_state=False)
+
+    def fetch(self, begin: int, end: int) -> Any:
+        if self._pid != os.getpid():  # fsspec's own thread is not there after fork
+            self._system, self._path = self._fsspec.core.url_to_fs(
+                self.url, skip_instance_cache=True
+            )
+            self._pid = os.getpid()
+        return self._system.cat_file(self._path, start=begin, end=end)

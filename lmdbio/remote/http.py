@@ -18,25 +18,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
+import netrc
+import os
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import cast
+from urllib.parse import urljoin
 
 from lmdbio.errors import Error
 from lmdbio.remote.answer import RETRIED, FileState, judge_range, refuse_status, retry_after
-from lmdbio.remote.connection import Answer, Connection, StallError, basic
-from lmdbio.remote.credentials import own_headers
-from lmdbio.remote.pool import Pool, shared_pool
+from lmdbio.remote.connection import Answer, Connection, Pool, StallError, basic, shared_pool
 from lmdbio.remote.retry import AbandonedError, Deadline, RetryableError, RetryPolicy, never
-from lmdbio.remote.url import Target, join_url, redacted, scheme_of
+from lmdbio.remote.url import Target, redacted, scheme_of
 from lmdbio.system import fork
 
 __all__ = ["HttpFile"]
 
+#: Environment variable: headers for the server of a URL, one a line ("Authorization: Bearer x").
+HEADERS = "LMDBIO_HTTP_HEADERS"
 #: Length of the first request, which holds both meta pages, and small files whole.
 HEAD_BYTES = 64 << 10
 REDIRECTS_MAX = 10
@@ -83,7 +87,7 @@ class HttpFile:
         # A redirect, or a signature, may expire.
         self.target_url = url if sign is None else sign()
         self._resolved_s = time.monotonic()
-        self._headers = own_headers(_target_of(url)) if sign is None else {}
+        self._headers = _own_headers(_target_of(url)) if sign is None else {}
         self.state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
@@ -191,13 +195,13 @@ class HttpFile:
         if not location:
             raise OSError(errno.EIO, "redirect without a Location")
         try:
-            target = join_url(base, location)
+            target = urljoin(base, location)
             if scheme_of(target) not in ("http", "https"):
                 raise OSError(errno.EIO, f"redirect to {redacted(target)}, which is not HTTP")
             _target_of(target)
         except ValueError:
-            told = f"redirect to an invalid URL: {redacted(location)}"
-            raise OSError(errno.EIO, told) from None
+            text = f"redirect to an invalid URL: {redacted(location)}"
+            raise OSError(errno.EIO, text) from None
         if scheme_of(base) == "https" and scheme_of(target) != "https":
             raise OSError(errno.EACCES, f"redirect from https to {redacted(target)}")
         self.target_url = target
@@ -231,8 +235,8 @@ def _judge_error(error: Exception) -> tuple[int, str, bool]:
     if isinstance(error, RetryableError):
         return errno.EIO, str(error), True
     if isinstance(error, socket.gaierror):
-        told = f"host not found: {error.strerror}"
-        return errno.EHOSTUNREACH, told, error.errno == socket.EAI_AGAIN
+        text = f"host not found: {error.strerror}"
+        return errno.EHOSTUNREACH, text, error.errno == socket.EAI_AGAIN
     if isinstance(error, ssl.SSLCertVerificationError):
         return errno.EACCES, f"certificate is not trusted: {error}", False
     if isinstance(error, OSError):
@@ -361,6 +365,42 @@ class _Range:
             self.received += came
         self.is_last = last == found.size - 1
         self._deadline.progressed()
+
+
+def _own_headers(target: Target) -> dict[str, str]:
+    """Return the headers with the credentials for the server of a URL.
+
+    Raises:
+        ValueError: the variable of the environment has no headers.
+    """
+    headers = {}
+    for line in os.environ.get(HEADERS, "").splitlines():
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ValueError(f"{HEADERS} must have lines such as 'Authorization: Bearer x'")
+        headers[name.strip()] = value.strip()
+    if target.user is not None:
+        headers["Authorization"] = basic(target.user, target.password or "")
+    elif not any(name.lower() == "authorization" for name in headers):
+        known = _from_netrc(target.origin.host)
+        if known is not None:
+            headers["Authorization"] = basic(*known)
+    return headers
+
+
+def _from_netrc(host: str) -> tuple[str, str] | None:
+    """Return user and password of a host, as ~/.netrc has them, or the file that $NETRC names."""
+    named = os.environ.get("NETRC")
+    try:
+        file = Path(named) if named else Path("~/.netrc").expanduser()
+        if not file.is_file():
+            return None
+        found = netrc.netrc(str(file)).hosts.get(host)
+    except (OSError, RuntimeError, netrc.NetrcParseError):
+        return None
+    return None if found is None else (found[0], found[2] or "")
 
 
 def _headers_of(answer: http.client.HTTPResponse) -> dict[str, str]:

@@ -53,8 +53,8 @@ class JoinedFile:
         self.url = files[0].url
         self.name = f"{files[0].name} and {more} more" if more else files[0].name
         self.size = self._bases[-1] + self._sizes[-1]
-        told = [(file.validator, file.size) for file in files]
-        self.validator = hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+        states = [(file.validator, file.size) for file in files]
+        self.validator = hashlib.blake2b(repr(states).encode(), digest_size=16).hexdigest()
         self.keeps_state = True
 
     def read_into(

@@ -153,18 +153,18 @@ class Deadline:
         """
         policy = self.policy
         self._failures += 1
-        told = f"{self.what}: {reason}"
+        text = f"{self.what}: {reason}"
         if self._failures >= policy.attempts:
-            raise self.error(number, f"{told} ({self._failures} attempts)")
+            raise self.error(number, f"{text} ({self._failures} attempts)")
         pause = min(policy.backoff_s * 2 ** (self._failures - 1), policy.backoff_s_max)
         pause *= random.uniform(0.5, 1)
         if after_s is not None:
             pause = max(pause, after_s)
             if after_s > min(policy.retry_after_s_max, self._until - time.monotonic()):
-                raise self.error(number, f"{told}; Retry-After of {after_s:,.0f} s is too long")
+                raise self.error(number, f"{text}; Retry-After of {after_s:,.0f} s is too long")
         end = time.monotonic() + pause
         if end >= self._until:
-            raise self.error(number, f"{told}; the limit of {policy.total_s:g} s is reached")
+            raise self.error(number, f"{text}; the limit of {policy.total_s:g} s is reached")
         while (left := end - time.monotonic()) > 0:
             self.check()
             time.sleep(min(left, SLICE_S))

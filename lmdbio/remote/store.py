@@ -24,7 +24,7 @@ from lmdbio.remote.fetched import FetchedFile, failed
 from lmdbio.remote.http import HttpFile
 from lmdbio.remote.retry import RetryPolicy
 from lmdbio.remote.url import redacted
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["open_object", "sign"]
 
@@ -51,7 +51,7 @@ def open_object(url: str, policy: RetryPolicy | None = None) -> HttpFile | Fetch
         raise
     except Exception as error:
         why = failed(redacted(url), error)
-        tell(f"{redacted(url)}: is read by obstore, for no URL can be signed: {why}")
+        log(f"{redacted(url)}: is read by obstore, for no URL can be signed: {why}")
         try:
             return _Stored(url, policy)
         except Exception as error:
@@ -98,9 +98,9 @@ def _sign_elsewhere(url: str) -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise _ForkedError(
-            f"{redacted(url)}: cannot be opened in a forked process: {''.join(told)}"
+            f"{redacted(url)}: cannot be opened in a forked process: {''.join(reason)}"
         ) from None
     return done.stdout.strip()
 

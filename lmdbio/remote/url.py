@@ -1,15 +1,14 @@
-"""Take URLs apart, and say them to people without what is secret in them. Pure."""
+"""Take URLs apart, and display them without what is secret in them. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 __all__ = [
     "Origin",
     "Target",
-    "join_url",
     "lasting",
     "redacted",
     "scheme_of",
@@ -68,11 +67,6 @@ def lasting(url: str) -> str:
         asked = [part for part in asked if not _SHARED.match(part)]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "&".join(asked), ""))
-
-
-def join_url(base: str, location: str) -> str:
-    """Return what a redirection at ``base`` leads to."""
-    return urljoin(base, location)
 
 
 class Origin(NamedTuple):

@@ -4,12 +4,14 @@ Uses mpi4py, ``planning`` and ``_core``.
 
     job       all ranks of the communicator
     machine   ranks that share memory and its budget (one kernel)
-    node      ranks that share a window: MPI's shared split, split further by
+    node      ranks that share a window: those that share memory, split further by
               ``ranks_per_node`` to play several nodes on one machine
     team      the ranks of a node that one root serves; the root is its first
 
-One window per node (``MPI.Win.Allocate_shared``, locked for its whole life), in which each
-root owns a part, and the part of node rank 0 begins with the control area (csrc/window.h):
+What carries the messages of a job is a transport (``transport``): MPI (``mpi``, ``mpi_channel``), or
+sockets of our own (``sockets``, ``socket_channel``, ``node_memory``), where torch.distributed or
+another store lets the ranks meet. One window per node, in which each root owns a part, and the part
+of node rank 0 begins with the control area (csrc/window.h):
 
     [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
      part of node rank 0, a root                                 next root's part

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, PeerError
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import split_share
 from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
 from lmdbio.share.mpi import MpiTransport, mpi4py
 from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group

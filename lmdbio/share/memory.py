@@ -12,7 +12,7 @@ from typing import Any
 
 from lmdbio import _core
 from lmdbio.share.transport import NodeGroup, NodeMemory
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = [
     "SHM",
@@ -42,7 +42,7 @@ def machine_name() -> str:
         return f"{boot}/{Path(SHM).stat().st_dev}"
     except OSError as error:
         name = os.uname().nodename
-        tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
+        log(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
         return name
 
 
@@ -51,7 +51,7 @@ def shm_free() -> int | None:
     try:
         stat = os.statvfs(SHM)
     except OSError as error:
-        tell(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
+        log(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
         return None
     return stat.f_bavail * stat.f_frsize
 
@@ -113,7 +113,7 @@ class SharedMemory:
             try:
                 if not _core.populate(address + done, step):
                     # ``check_shm`` has compared the free space before.
-                    tell(f"{SHM}: this kernel backs no window with memory before it is used")
+                    log(f"{SHM}: this kernel backs no window with memory before it is used")
                     return
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.ENOMEM):

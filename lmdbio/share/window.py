@@ -21,7 +21,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job, describe, ranks_text
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window, machine_name
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 __all__ = [
@@ -210,7 +210,7 @@ def _map_window(
             return control, None
         mapping = _core.map_again(first, layout.slots * layout.slot_bytes)
         if mapping is None:
-            tell(f"{SHM}: batches are copies, for these pages cannot be mapped a second time")
+            log(f"{SHM}: batches are copies, for these pages cannot be mapped a second time")
         return control, mapping
 
     control, mapping = job.together_local(map_slots)

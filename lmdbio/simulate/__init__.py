@@ -13,7 +13,6 @@ Each of the models alone gives some figures:
     scenario    what is simulated: a cluster, a data set, a training
     job         scenario, policy -> seconds, stalls, sources
 
-    loads       what nodes of a Reader's job read, send and use, iteration by iteration
     reader_job  extents of a file, a Reader's job -> seconds, stalls, sources
 
     store       a striped file system and its clients, as a value

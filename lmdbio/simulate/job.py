@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.placement.papers import ROUNDING, Holdings, NodeUses
+from lmdbio.placement.owners import ROUNDING, NodeUses, TierRecords
 from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Environment
 from lmdbio.simulate.scenario import Scenario
@@ -125,7 +125,7 @@ def _capacities(environment: Environment, policy: Policy) -> list[float]:
     return [room if i in used else 0.0 for i, room in enumerate(rooms)]
 
 
-def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
+def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> TierRecords:
     """Return which node holds which records, in which tier."""
     by_node = policy.rule.by_node
     if by_node is None:
@@ -134,7 +134,7 @@ def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> Ho
     return by_node(uses, capacities)
 
 
-def _init_seconds(scenario: Scenario, policy: Policy, held: Holdings) -> float:
+def _init_seconds(scenario: Scenario, policy: Policy, held: TierRecords) -> float:
     """Return how long the slowest node takes to fill its tiers, all nodes reading at once."""
     environment, whole = scenario.environment, float(scenario.sizes.sum())
     file_rate = environment.file_rate(environment.nodes)
@@ -185,7 +185,7 @@ def _numbers(scenario: Scenario, init: float) -> dict[str, float]:
     }
 
 
-def _arrays(scenario: Scenario, policy: Policy, held: Holdings) -> Arrays:
+def _arrays(scenario: Scenario, policy: Policy, held: TierRecords) -> Arrays:
     """Return the arrays of ``lio_cluster``."""
     environment = scenario.environment
     tiers, nodes = environment.tiers, environment.nodes
@@ -206,7 +206,7 @@ def _arrays(scenario: Scenario, policy: Policy, held: Holdings) -> Arrays:
     return arrays
 
 
-def _entries(scenario: Scenario, held: Holdings, tiers: int) -> Arrays:
+def _entries(scenario: Scenario, held: TierRecords, tiers: int) -> Arrays:
     """Return who holds what: by record, and by node and tier in the order of fetching."""
     lists = [part for parts in held for part in (*parts, *[_NONE] * (tiers - len(parts)))]
     lengths = np.array([len(part) for part in lists], np.int64)

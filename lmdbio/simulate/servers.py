@@ -157,8 +157,8 @@ class Servers:
                 flying += 1
                 self.read(time, one, answered, link=link, path=path)
             if following is None and asked is not None:
-                told, asked = asked, None  # once only
-                told(time)
+                call, asked = asked, None  # once only
+                call(time)
 
         def answered(time: float) -> None:
             nonlocal flying

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.mode import AUTO, Mode
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import split_share
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS, Assignment, Schedule
 

@@ -76,8 +76,8 @@ class FileIdentity:
     @classmethod
     def joined(cls, files: Sequence[FileIdentity]) -> FileIdentity:
         """Return the identity of several files that are read as one, in this order."""
-        told = [(one.ino, one.size, one.mtime_ns) for one in files]
-        mark = hashlib.blake2b(repr(told).encode(), digest_size=8).digest()
+        states = [(one.ino, one.size, one.mtime_ns) for one in files]
+        mark = hashlib.blake2b(repr(states).encode(), digest_size=8).digest()
         return cls(
             max(one.mtime_ns for one in files),
             max(one.ctime_ns for one in files),
@@ -121,5 +121,5 @@ class FileIdentity:
 
     def mark(self) -> bytes:
         """Return bytes that stand for this file in this state on this machine."""
-        told = self.dev, self.ino, self.size or 0, self.mtime_ns, self.ctime_ns
-        return _MARK.pack(*told) + self.host
+        fields = self.dev, self.ino, self.size or 0, self.mtime_ns, self.ctime_ns
+        return _MARK.pack(*fields) + self.host

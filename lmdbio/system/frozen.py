@@ -88,8 +88,8 @@ def _number(self: Any) -> int:
 
 
 def _text(self: Any) -> str:
-    told = map("{}={!r}".format, self.__match_args__, _values(self))
-    return f"{type(self).__qualname__}({', '.join(told)})"
+    fields = map("{}={!r}".format, self.__match_args__, _values(self))
+    return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
 def _restore(self: Any, values: list[Any]) -> None:
@@ -150,7 +150,7 @@ class _Fields:
         from dataclasses import field, make_dataclass
 
         defaults = {name: (field(default=value),) for name, value in self._defaults.items()}
-        told = [(name, of, *defaults.get(name, ())) for name, of in self._types.items()]
-        made: Any = make_dataclass(owner.__name__, told)
+        specified = [(name, of, *defaults.get(name, ())) for name, of in self._types.items()]
+        made: Any = make_dataclass(owner.__name__, specified)
         type.__setattr__(owner, "__dataclass_fields__", made.__dataclass_fields__)
         return made.__dataclass_fields__

@@ -23,7 +23,7 @@ import secrets
 from pathlib import Path
 from types import TracebackType
 
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 
 __all__ = ["Draft", "unwritable"]
 
@@ -180,7 +180,7 @@ class Draft:
         except FileExistsError:
             raise
         except OSError as error:  # a file system without hard links
-            tell(f"{self.target}: is renamed to, not linked: {error.strerror}")
+            log(f"{self.target}: is renamed to, not linked: {error.strerror}")
             if os.path.lexists(self.target):
                 raise FileExistsError(errno.EEXIST, "exists", str(self.target)) from None
             self._place.rename(self.target)

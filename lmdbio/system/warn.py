@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 
 __all__ = ["Place", "caller", "warn", "warn_of"]
 
@@ -50,11 +50,11 @@ def warn(text: str, category: type[Warning] = UserWarning, source: object = None
         category: category of the warning.
         source: argument of ``warnings.warn``.
     """
-    tell(text, WARNING)
+    log(text, WARNING)
     warnings.warn(text, category, stacklevel=caller().depth, source=source)
 
 
 def warn_of(place: Place, text: str, category: type[Warning]) -> None:
     """Warn, with a line that was run earlier."""
-    tell(text, WARNING)
+    log(text, WARNING)
     warnings.warn_explicit(text, category, place.file, place.line, place.module)

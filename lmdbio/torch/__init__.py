@@ -1,7 +1,7 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
-Uses ``records``, ``reader``, ``cache``, ``placement``, ``planning``, ``provenance``, ``machine``,
-``observe``, ``inside``, ``batch`` and ``_core``; torch itself only where it must be subclassed.
+Uses ``records``, ``reader``, ``reading``, ``cache``, ``placement``, ``planning``, ``provenance``,
+``machine``, ``observe``, ``inside`` and ``_core``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.reading.batch import Batch
 from lmdbio.records.routes import Field
 from lmdbio.torch.samples import RecordErrors
 from lmdbio.torch.whole import (

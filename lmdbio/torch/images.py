@@ -20,7 +20,7 @@ import torch
 
 from lmdbio.errors import MissingExtraError
 from lmdbio.machine.choice import Reason
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 from lmdbio.torch.samples import RecordErrors, add_note
 from lmdbio.torch.whole import TensorDecoder, TensorMemory, as_batch
 
@@ -226,7 +226,7 @@ class Jpeg(Image):
             return super().decode(batch, memory)
         why_not = _gpu_reason(str(self._device))
         if why_not is not None:
-            tell(why_not.text, WARNING)
+            log(why_not.text, WARNING)
             return super().decode(batch, memory)
         return self._decode_there(as_batch(batch, "Jpeg"), memory)
 

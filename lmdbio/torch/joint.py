@@ -16,7 +16,6 @@ from threading import Condition
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
-from lmdbio.batch import Batch
 from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
@@ -26,6 +25,7 @@ from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
+from lmdbio.reading.batch import Batch
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher

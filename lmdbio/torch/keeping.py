@@ -21,12 +21,12 @@ from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.placement.cache import Cache, parse_cache
-from lmdbio.planning.dealt import Holder, home_holder
+from lmdbio.planning.deal import Owner, owner_in
 from lmdbio.planning.schedule import Assignment
 from lmdbio.reader.caching import Disk
-from lmdbio.records.keep import even_homes, is_far, keep
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
+from lmdbio.records.shard import cache_part, even_homes, is_far
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
@@ -44,7 +44,7 @@ class Keeping(NamedTuple):
     """
 
     reason: Reason
-    holder: Holder | None
+    holder: Owner | None
 
 
 def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
@@ -117,7 +117,7 @@ def keep_part(
         return Keeping(reason, None)
     homes = even_homes(records, ranks)
     # A sample of several records is where its first one is.
-    holder = home_holder(homes.records[:: records._source.columns]) if is_dealt else None
+    holder = owner_in(homes.records[:: records._source.columns]) if is_dealt else None
     if wanted is None:
         return Keeping(reason, holder)
     need = len(homes.kept(number)) << homes.grains.bits
@@ -130,7 +130,7 @@ def keep_part(
         except BaseException:
             cache_file.close()
             raise
-    kept = keep(records, homes, number, room, cache_file, disk_room)
+    kept = cache_part(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warming.is_before:
         kept.preload()
     return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)

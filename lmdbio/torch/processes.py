@@ -30,7 +30,7 @@ from warnings import catch_warnings, simplefilter
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.system import fork
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 from lmdbio.torch.draws import Source
 from lmdbio.torch.samples import CalledOffError, add_note
 from lmdbio.torch.whole import Recipe
@@ -213,7 +213,7 @@ class Worker:
                 )
             if now - begun > SLOW_SECONDS and not is_told:
                 is_told = True
-                tell(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
+                log(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
 
     def _is_stopped(self) -> bool:
         """Return whether a signal has stopped it, so that it may never answer."""

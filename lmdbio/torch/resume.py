@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmdbio.planning.dealt import Holder, deal_steps
+from lmdbio.planning.deal import Owner, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.amounts import whole
-from lmdbio.system.log import tell
+from lmdbio.system.log import log
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import Ranks
 
@@ -149,7 +149,7 @@ class EpochCursor:
         batch_size: int,
         ordering: Ordering,
         *,
-        holder: Holder | None = None,
+        holder: Owner | None = None,
         mix: MixOrder | None = None,
     ) -> None:
         if mix is not None and ordering.shuffle is not None:
@@ -215,7 +215,7 @@ class EpochCursor:
         if self._is_loaded:
             self._is_loaded, self._counted_from = False, max(0, self.epoch - number)
             if self._counted_from:
-                tell(
+                log(
                     f"set_epoch({number}) after a state was loaded, and epoch {self.epoch} is "
                     f"next: epochs are counted on from there ({number} is {self.epoch})"
                 )
@@ -292,7 +292,7 @@ class EpochSlice:
         self,
         epoch: Epoch | MixEpoch,
         shard: Shard,
-        holder: Holder | None = None,
+        holder: Owner | None = None,
         source: Source | None = None,
     ) -> None:
         self.epoch, self.shard, self._holder = epoch, shard, holder

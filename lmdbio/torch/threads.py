@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from lmdbio.errors import Error
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import WARNING, log
 from lmdbio.torch.samples import CalledOffError
 
 __all__ = ["Task", "Wanted", "WorkerThreads"]
@@ -201,7 +201,7 @@ class _Crew:
             try:
                 thread.start()
             except RuntimeError as error:
-                tell(
+                log(
                     f"a loader has {self._started} of {self.count} threads: {error}"
                     + ("" if self._started else "; the program's own makes its batches"),
                     WARNING,
@@ -245,7 +245,7 @@ class _Crew:
             for task in list(self._running.values()):
                 if task is not None:
                     task.abandon()
-            tell(
+            log(
                 f"{left} threads of a loader are left behind: a transform has not returned "
                 f"{CLOSE_SECONDS:g} s after the loader was closed",
                 WARNING,

@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.reading.batch import Batch
 from lmdbio.records.mix import MixedBatch
 from lmdbio.records.records import ColumnBatch
 from lmdbio.records.routes import Field

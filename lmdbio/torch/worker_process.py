@@ -35,7 +35,7 @@ import torch
 from torch.utils.data import _utils
 
 from lmdbio import _core
-from lmdbio.batch import Batch
+from lmdbio.reading.batch import Batch
 from lmdbio.records.mix import MixedBatch
 from lmdbio.torch.dataset import lent
 from lmdbio.torch.draws import Source

@@ -24,7 +24,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Sample, SharedSample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.provenance import find_data
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.tuning.tune import FLIGHT_BYTES_MAX, NotColdError, Progress, Trial, run_trial
 
 __all__ = ["MESSAGES_BYTES", "counts_of", "measure_network", "measure_readers", "settled"]
@@ -126,14 +126,14 @@ class _Runs:
                 return None
             self._engine = open_data(find_data(path))
             self._memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
-            found = storage.look(self._engine, cached=False, thorough=True)
+            found = storage.inspect(self._engine, cached=False, thorough=True)
             kind: Kind = "pread" if found.direct is False else "direct"
             return kind, self._engine.size()
 
-        told = [one for one in job.together(begin) if one is not None]
-        is_direct = all(kind == "direct" for kind, _ in told)
+        begun = [one for one in job.together(begin) if one is not None]
+        is_direct = all(kind == "direct" for kind, _ in begun)
         self._kind: Kind = "direct" if is_direct else "pread"
-        self._size = min(size for _, size in told)
+        self._size = min(size for _, size in begun)
 
     def measure(self, seconds: float, progress: Progress | None) -> tuple[SharedSample, ...]:
         """Make all runs."""

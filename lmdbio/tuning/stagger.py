@@ -305,7 +305,7 @@ class _Measuring:
         if self._job.node_rank:
             return True
         with _core.Engine(data_file(self._path)) as engine:
-            return storage.look(engine, cached=False, thorough=True).direct is True
+            return storage.inspect(engine, cached=False, thorough=True).direct is True
 
     # --- rounds
 

@@ -42,7 +42,7 @@ from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import find_data
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from lmdbio.system.amounts import PAGE_BYTES, size_text
 
 __all__ = [
@@ -236,7 +236,7 @@ def _measured(
 ) -> Tuning:
     """Run all trials on a file."""
     begun = time.monotonic()
-    found = storage.look(engine, thorough=True)
+    found = storage.inspect(engine, thorough=True)
     todo = trials(size, direct=found.direct is not False) * PASSES
     done, left = _run_all(engine, todo, size, begun + seconds, progress)
     made = None

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from lmdbio._core._lmdbio import ffi, lib
 
 from lmdbio import _core
+from tests.support import long_run
 
 PAGE = _core.CHECKED_PAGE_BYTES
 
@@ -22,7 +23,7 @@ def test_the_sum_is_that_of_the_standard() -> None:
     assert _core.crc32c(b"56789", _core.crc32c(b"1234")) == 0xE3069283
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2**32 - 1))
 def test_tables_give_what_the_processor_gives(data: bytes, crc: int) -> None:
     assert lib.lio_crc32c_by_tables(crc, data, len(data)) == _core.crc32c(data, crc)
@@ -34,7 +35,7 @@ def memory_of(data: bytes) -> _core.Memory:
     return memory
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(st.data())
 def test_records_on_changed_pages_are_found(data: st.DataObject) -> None:
     chance = np.random.default_rng(data.draw(st.integers(0, 1000)))

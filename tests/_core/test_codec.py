@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.errors import ProvenanceError
+from tests.support import long_run
 
 PAGE_SIZES = [256, 512, 4096, 65536]
 
@@ -71,7 +72,7 @@ def placed_extents(draw: st.DrawFn) -> tuple[_core.Layout, _core.Extents]:
     return where, extents_of(pairs)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=long_run.cases(400), deadline=None)
 @given(placed_extents())
 def test_any_extents_inside_the_file_come_back_exactly(case):
     where, extents = case
@@ -92,13 +93,13 @@ def try_decode(where: _core.Layout, form: int, raw: bytes, records: int) -> None
         assert offset + length <= space
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=long_run.cases(400), deadline=None)
 @given(layouts(), st.integers(0, 4), st.binary(max_size=200), st.integers(0, 300))
 def test_any_bytes_are_decoded_to_extents_inside_the_file_or_refused(where, form, raw, records):
     try_decode(where, form, raw, records)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(placed_extents(), st.data())
 def test_a_mutated_block_is_decoded_to_extents_inside_the_file_or_refused(case, data):
     where, extents = case
@@ -113,7 +114,7 @@ def test_a_mutated_block_is_decoded_to_extents_inside_the_file_or_refused(case, 
     try_decode(where, block.form, bytes(raw[:cut]), records)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=long_run.cases(100), deadline=None)
 @given(placed_extents())
 def test_a_block_cut_anywhere_or_with_a_byte_more_is_refused(case):
     where, extents = case

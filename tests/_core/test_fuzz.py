@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.support import scripts
+from tests.support import long_run, scripts
 
 
 def test_mutated_files_never_crash_hang_or_grow(tmp_path):
@@ -23,6 +23,6 @@ def test_mutated_files_never_crash_hang_or_grow(tmp_path):
         pytest.skip("this C compiler has no sanitizers")
     seed = int(time.time()) // 86400
     print(f"fuzz seed {seed}")
-    done = scripts.load("fuzz").run(3000, seed)
+    done = scripts.load("fuzz").run(long_run.cases(3000), seed)
     assert done.returncode == 0, f"seed {seed}\n{done.stdout}\n{done.stderr[-4000:]}"
     assert "no fault" in done.stdout

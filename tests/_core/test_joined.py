@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError, ShortReadError
-from tests.support import databases
+from tests.support import databases, long_run
 
 FILES, OPEN_MAX = 40, 4
 
@@ -95,7 +95,7 @@ def test_any_range_holds_the_bytes_of_its_files_and_zeros_between_them(
         if mapped:
             engine.map_cached(1 << 30)
 
-        @settings(max_examples=300, deadline=None)
+        @settings(max_examples=long_run.cases(300), deadline=None)
         @given(st.data())
         def reads(data: st.DataObject) -> None:
             base = data.draw(st.sampled_from(engine.parts["base"].tolist()))

@@ -48,7 +48,7 @@ def file_system(folder: Path) -> str | None:
     probe = folder / "probe"
     probe.write_bytes(b"x")
     with _core.Engine(probe) as engine:
-        return storage.look(engine).file_system
+        return storage.inspect(engine).file_system
 
 
 @pytest.fixture

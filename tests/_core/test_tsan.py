@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.support import scripts
+from tests.support import long_run, scripts
 
 PROBE = """
 #include <pthread.h>
@@ -34,5 +34,5 @@ def test_no_race_where_threads_forks_windows_and_roots_meet(tmp_path):
         pytest.skip("ThreadSanitizer does not run on this machine")
     seed = int(time.time()) // 86400
     print(f"seed {seed}")
-    good, told = tsan.stress(tmp_path, seed, 2)
+    good, told = tsan.stress(tmp_path, seed, long_run.cases(2, 1))
     assert good, told[-6000:]

@@ -37,7 +37,7 @@ from lmdbio.bench import (
 )
 from lmdbio.bench.datasets import Dataset
 from lmdbio.bench.trials import CONTESTANTS, Trial
-from tests.support import databases
+from tests.support import databases, long_run
 from tests.support.benching import options, order
 
 
@@ -102,8 +102,11 @@ def test_every_contestant_reads_the_records_it_should(
     first = order(small, tmp_path, access, processes, Trial("lmdb"))
     expected = runner.run_processes(replace(first, verify=True)).digest
     assert expected
-    for name, one in CONTESTANTS.items():
-        if one.kind in ("fio", "ior") or access not in one.accesses:
+    # Of several processes each contestant is tried in one of the three accesses.
+    parts = 1 if processes == 1 or long_run.IS_LONG else len(trials.ACCESSES)
+    place = trials.ACCESSES.index(access)
+    for number, (name, one) in enumerate(CONTESTANTS.items()):
+        if one.kind in ("fio", "ior") or access not in one.accesses or (number - place) % parts:
             continue
         if one.kind == "reader" and processes > 1:
             continue  # needs MPI

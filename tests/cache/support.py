@@ -21,10 +21,10 @@ from lmdbio import Cache, Mode
 from lmdbio.cache import CacheLimits, CacheShard, claim, find, state_of, verify
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.observe.stats import Stats
-from lmdbio.reader import shard_store
+from lmdbio.reader import shard_rows
 from lmdbio.reader.reader import Reader
-from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from lmdbio.records.shard import PROCESS_LIMITS, cache_part, even_homes
 from tests.support import databases
 
 COUNT, GRAIN = 240, 4096
@@ -74,7 +74,7 @@ def opened(
         state = state_of(records._source)
         file = claim(folder, state, part, parts, "cache", is_alone=parts == 1)
         homes = even_homes(records, parts)
-        return records, keep(records, homes, part, memory, file, disk, limits)
+        return records, cache_part(records, homes, part, memory, file, disk, limits)
     except BaseException:
         records.close()
         raise
@@ -147,7 +147,7 @@ def by_reader(
     words |= {"shuffle": "global", "seed": 2, "request_bytes_max": 8192}
     limits = limits if limits is not PROCESS_LIMITS else SMALL
     with (
-        mock.patch.object(shard_store, "LIMITS", limits),
+        mock.patch.object(shard_rows, "LIMITS", limits),
         Reader(path, 7, cache=cache, **words) as reader,
     ):
         for number, batch in enumerate(reader):

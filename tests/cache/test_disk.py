@@ -53,7 +53,7 @@ from tests.cache.support import (
     wait_for,
     written,
 )
-from tests.support import databases
+from tests.support import databases, long_run
 from tests.support.interrupts import interrupt
 
 
@@ -106,7 +106,7 @@ def test_two_jobs_of_very_many_processes_have_a_file_for_each(path: Path, folder
         assert [name.split(".")[0].split("-")[-1] for name in files] == ["12000", "24001"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=long_run.cases(25), deadline=None)
 @example(seed=4294967295, parts=1, rooms=[(8, 150), (7, 150)], flips=1)
 @given(
     seed=st.integers(0, 2**32),

@@ -28,10 +28,10 @@ import lmdbio
 from lmdbio import _core
 from lmdbio.cache import CacheLimits, CacheShard
 from lmdbio.placement.homes import Room
-from lmdbio.records.keep import PROCESS_LIMITS, even_homes, keep
 from lmdbio.records.records import Records
+from lmdbio.records.shard import PROCESS_LIMITS, cache_part, even_homes
 from tests.cache.support import COUNT, GRAIN, ROOM, VALUES, written
-from tests.support import databases
+from tests.support import databases, long_run
 from tests.support.interrupts import interrupt
 
 
@@ -44,7 +44,7 @@ def opened(
     **options: Any,
 ) -> tuple[Records, CacheShard]:
     records = Records(path, **options)
-    return records, keep(records, even_homes(records, parts), part, room, limits=limits)
+    return records, cache_part(records, even_homes(records, parts), part, room, limits=limits)
 
 
 def some(seed: int, size: int = 60) -> list[int]:
@@ -124,7 +124,7 @@ def test_the_file_cache_keeps_nothing_besides(path: Path) -> None:
         assert records.stats().ahead_bytes == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=long_run.cases(40), deadline=None)
 @given(seed=st.integers(0, 2**32), parts=st.integers(1, 9), grains=st.integers(0, 150))
 def test_any_part_and_any_room_give_the_same(
     lasting: Path, seed: int, parts: int, grains: int

@@ -26,8 +26,8 @@ import pytest
 from lmdbio.cache import CacheFile, CacheLimits, clear, find, verify
 from lmdbio.cache.disk import DiskTier
 from lmdbio.cache.layout import HEADER_BYTES
-from lmdbio.reader import shard_store
-from lmdbio.records import keep
+from lmdbio.reader import shard_rows
+from lmdbio.records import shard
 from tests.cache import files_tier
 from tests.cache.support import (
     COUNT,
@@ -67,8 +67,8 @@ def job(request: pytest.FixtureRequest, path: Path, folder: Path) -> Callable[..
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A tier behind memory: a new one is a module, and a line where each of both opens it."""
     if request.param == "files":
-        monkeypatch.setattr(keep, "on_disk", files_tier.on_files)
-        monkeypatch.setattr(shard_store, "on_disk", files_tier.on_files)
+        monkeypatch.setattr(shard, "on_disk", files_tier.on_files)
+        monkeypatch.setattr(shard_rows, "on_disk", files_tier.on_files)
     return str(request.param)
 
 

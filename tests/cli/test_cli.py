@@ -25,10 +25,10 @@ from click.testing import CliRunner, Result
 
 import lmdbio
 from lmdbio import _core, cli
-from lmdbio.cli import demo
+from lmdbio.cli import bench
 from lmdbio.cli.plan import covered
 from lmdbio.tuning import tune as tuning
-from tests.support import ROOT
+from tests.support import ROOT, forked
 
 COMMANDS = sorted(cli.COMMANDS)
 RECORDS = 700
@@ -61,11 +61,11 @@ def answer(*arguments: object) -> Any:
     return json.loads(done.stdout)
 
 
-def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from lmdbio.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, text=True, capture_output=True, check=False, timeout=60, **options
-    )
+def process(
+    *arguments: object, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return forked.run(cli.main, ["lmdbio", *map(str, arguments)], folder=ROOT, env=env)
 
 
 def test_every_command_explains_itself_with_examples() -> None:
@@ -578,7 +578,7 @@ def test_an_interrupt_while_a_command_is_imported_ends_in_one_line(
         "import sys, time\n"
         "class Wait:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'lmdbio.locate.touched':\n"
+        "        if name == 'lmdbio.locate.file_set':\n"
         "            sys.stderr.write('importing\\n')\n"
         f"            time.sleep({1 if is_ignored else 60})\n"
         "sys.meta_path.insert(0, Wait())\n"
@@ -605,7 +605,7 @@ def test_the_demonstration_names_what_is_not_installed(
     def absent(name: str) -> Any:
         return None if name == "PIL" else find_spec(name)
 
-    monkeypatch.setattr(demo, "find_spec", absent)
+    monkeypatch.setattr(bench, "find_spec", absent)
     done = CliRunner().invoke(cli.cli, ["demo", "--data", str(tmp_path / "data")])
     assert done.exit_code == 1
     assert isinstance(done.exception, cli.EXPECTED)

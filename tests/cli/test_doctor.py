@@ -18,7 +18,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio.cli import doctor_facts, doctor_transform
+from lmdbio.cli import doctor_facts
 from lmdbio.machine.storage import Storage
 from tests.cli.test_cli import answer, call, process
 from tests.support import ROOT, databases
@@ -266,7 +266,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def transforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(doctor_transform, "SECONDS", 1e-3)
+    monkeypatch.setattr(doctor_facts, "SECONDS", 1e-3)
     monkeypatch.setattr(sys, "path", sys.path[:])
     path = tmp_path / "my_transforms.py"
     path.write_text(TRANSFORMS)

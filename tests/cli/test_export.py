@@ -14,7 +14,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio.cli import export_sinks
+from lmdbio.cli import export
 from tests.cli.test_cli import answer, call, process
 from tests.inside import samples
 from tests.support.databases import CASES, FORMATS, Case, build, content
@@ -134,7 +134,7 @@ def test_a_disk_that_fails_leaves_no_part_of_a_file(
             raise OSError(28, "No space left on device")
         return pieces
 
-    monkeypatch.setattr(export_sinks, "memoryview", fail_later, raising=False)
+    monkeypatch.setattr(export, "memoryview", fail_later, raising=False)
     out = tmp_path / "out"
     with pytest.raises(OSError, match="No space left on device") as caught:
         call("export", images, out)
@@ -152,7 +152,7 @@ def test_an_archive_is_the_same_each_time_and_whole_or_not_there(
     call("export", images, first)
     call("export", images, "--tar", second)
     assert first.read_bytes() == second.read_bytes()
-    monkeypatch.setattr(export_sinks._Pieces, "read", _fail)
+    monkeypatch.setattr(export._Pieces, "read", _fail)
     with pytest.raises(OSError, match="cannot write the archive") as caught:
         call("export", images, tmp_path / "3.tar")
     assert caught.value.filename == str(tmp_path / "3.tar")

@@ -175,7 +175,7 @@ def test_rates_that_were_measured_are_taken(
     unknown = call(*words)
     assert "file system: not measured" in unknown.output
     assert f"lmdbio tune PATH --cache-dir {tmp_path}" in unknown.output
-    folder = calibration.identity(storage.look_at_folder(tmp_path))
+    folder = calibration.identity(storage.inspect_folder(tmp_path))
     sample = calibration.Sample("direct", "random", 128 << 10, 2, 800, 1.0)
     calibration.store(calibration.Calibration(folder, 1.0, (sample,)))
     known = call(*words)

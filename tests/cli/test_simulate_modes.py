@@ -104,7 +104,7 @@ def test_a_data_set_of_ones_own_is_read_once(env: Path) -> None:
 
 def test_a_store_that_was_measured_is_taken(env: Path) -> None:
     mib = 1 << 20
-    identity = calibration.identity(storage.look_at_folder(env.parent))
+    identity = calibration.identity(storage.inspect_folder(env.parent))
     samples = (
         calibration.Sample("direct", "stream", mib, 8, 100, 1.0),
         calibration.Sample("direct", "stream", mib, 1, 50, 1.0),

@@ -141,7 +141,7 @@ def test_a_request_takes_as_long_as_tune_measured(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    kept = calibration.identity(storage.look_at_folder(data))
+    kept = calibration.identity(storage.inspect_folder(data))
     samples = [
         calibration.Sample("direct", "stream", 1 << 20, 4, 1000, 1.0),
         calibration.Sample("direct", "random", 128 << 10, 4, 80, 1.0),

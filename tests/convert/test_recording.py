@@ -26,9 +26,9 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.convert.convert import convert
+from lmdbio.convert.put_order import KeyLog
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError
-from lmdbio.provenance.put_order import KeyLog
 from tests.support import databases
 
 NAMES = (None, b"one", b"two")

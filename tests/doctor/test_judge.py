@@ -26,6 +26,7 @@ from lmdbio.doctor.facts import (
 )
 from lmdbio.doctor.judge import diagnose
 from lmdbio.machine.storage import Storage
+from tests.support import long_run
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 
@@ -238,7 +239,7 @@ ANY = st.builds(
 
 
 @given(ANY)
-@settings(max_examples=200)
+@settings(max_examples=long_run.cases(200))
 def test_any_facts_have_findings_a_limit_and_a_command_that_exists(facts: Facts) -> None:
     found = diagnose(facts)
     assert found.findings and all(one.text.endswith((".", ")")) for one in found.findings)

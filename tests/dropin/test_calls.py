@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import cold
+from tests.support import cold, long_run
 from tests.support.calls import OPERATIONS, ColdMachine, Machine, folder
 
 LIMITS = settings(
-    max_examples=150,
+    max_examples=long_run.cases(150),
     stateful_step_count=40,
     deadline=None,
     database=None,
@@ -21,7 +21,7 @@ LIMITS = settings(
 )
 
 
-COLD_LIMITS = settings(LIMITS, max_examples=60)
+COLD_LIMITS = settings(LIMITS, max_examples=long_run.cases(60))
 
 
 class TestMachine(Machine.TestCase):

@@ -3,8 +3,9 @@
 Goal: a call that another thread's ``close`` or ``abort`` overtakes ends as it would have, or
 raises ``lmdb.Error``; never another exception, and nothing stays open behind it. Method: the end
 is brought about after each instruction that Python executes of a call in lmdbio, one after the
-other: there another thread can interrupt it. Then, threads race. Ctrl-C comes where Python looks
-for signals: after each call, and where a function or a round of a loop begins.
+other (in ``make test``, each third one): there another thread can interrupt it. Then, threads
+race. Ctrl-C comes where Python looks for signals: after each call, and where a function or a
+round of a loop begins.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import pytest
 
 import lmdbio
 from lmdbio.dropin import environment
-from lmdbio.dropin.run import Run
-from lmdbio.pylmdb import reader_slots
-from tests.support import databases, interrupts
+from lmdbio.dropin.position import Run
+from lmdbio.system import reader_slots
+from tests.support import databases, interrupts, long_run
 from tests.support.interrupts import ctrl_c
 
 COUNT = 60
@@ -130,9 +131,8 @@ def nothing_is_left(env: Any, path: str) -> None:
 def test_a_call_that_close_overtakes_raises_of_the_closed_environment(
     path: str, name: str, lock: bool
 ) -> None:
-    at, done, refused = 0, 1, 0
-    while at <= done:
-        at += 1
+    refused = 0
+    for at in long_run.moments():
         env = opened(path, lock=lock, block_bytes_max=1 << 16)
         txn = env.begin()
         try:
@@ -140,29 +140,30 @@ def test_a_call_that_close_overtakes_raises_of_the_closed_environment(
                 CALLS[name](env, txn)
         except lmdb.Error:
             refused += 1
-        done = counted[0]
         env.close()
         nothing_is_left(env, path)
-    assert done > 3
+        if at > counted[0]:
+            break
+    assert counted[0] > 3
     assert refused or name in ("close", "set_mapsize")
 
 
 @pytest.mark.parametrize("name", ["get", "get elsewhere", "cursor", "iterate", "duplicates"])
 def test_a_call_that_abort_overtakes_raises_of_the_ended_transaction(path: str, name: str) -> None:
-    at, done, refused = 0, 1, 0
+    refused = 0
     with opened(path, lock=True, block_bytes_max=1 << 16) as env:
-        while at <= done:
-            at += 1
+        for at in long_run.moments():
             txn = env.begin()
             try:
                 with after(at, txn.abort) as counted:
                     CALLS[name](env, txn)
             except lmdb.Error:
                 refused += 1
-            done = counted[0]
             assert txn._slot is None or not txn._ended
             txn.abort()
             assert not env._living()
+            if at > counted[0]:
+                break
     assert refused
 
 
@@ -193,9 +194,8 @@ def test_an_iterator_hands_out_nothing_of_a_run_that_could_not_be_ended(
 def test_ctrl_c_at_any_call_leaves_an_environment_that_reads_and_can_be_closed(
     path: str, name: str
 ) -> None:
-    at, done = 0, 1
-    while at <= done:
-        at, env = at + 1, None
+    for at in long_run.moments():
+        env = None
         if name == "open":
             with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c) as counted:
                 env = opened(path, lock=True)
@@ -206,14 +206,15 @@ def test_ctrl_c_at_any_call_leaves_an_environment_that_reads_and_can_be_closed(
         if name != "open":
             with contextlib.suppress(KeyboardInterrupt), after(at, ctrl_c) as counted:
                 CALLS[name](env, txn)
-        done = counted[0]
         if name != "close":
             assert txn.get(b"00000004") == VALUES[b"00000004"]
             with env.begin() as other:
                 assert dict(iterate(other.cursor(), COUNT)) == VALUES
         env.close()
         nothing_is_left(env, path)
-    assert done > 3
+        if at > counted[0]:
+            break
+    assert counted[0] > 3
 
 
 def test_what_a_finalizer_calls_of_a_collected_environment_leaves_nothing(path: str) -> None:
@@ -263,7 +264,7 @@ def test_threads_that_race_the_end_of_an_environment_meet_no_other_error(
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        end = time.monotonic() + 3
+        end = time.monotonic() + long_run.cases(3, 1)  # seconds
         while time.monotonic() < end and not wrong:
             env = opened(path, lock=lock, block_bytes_max=1 << 16)
             threads = [threading.Thread(target=work, args=(env,)) for _ in range(3)]

@@ -21,7 +21,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.dropin.run import Run
+from lmdbio.dropin.position import Run
 from tests.support import databases
 
 COUNT, TURNS = 400, 500

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from lmdbio.dropin import environment as lmdbio_env
-from tests.support import databases
+from tests.support import databases, long_run
 
 SIDES = (lmdb.open, lmdbio_env.open)
 
@@ -485,7 +485,7 @@ def test_any_sequence_of_calls_ends_alike(built, case, db, version):
     with Opened(path) as opened:
 
         @settings(
-            max_examples=40,
+            max_examples=long_run.cases(40),
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

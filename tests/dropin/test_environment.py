@@ -24,7 +24,7 @@ import lmdb
 import pytest
 
 from lmdbio.dropin import environment as lmdbio_env
-from lmdbio.pylmdb import reader_slots
+from lmdbio.system import reader_slots
 from tests.support import databases
 
 every_format = pytest.mark.parametrize("version", databases.FORMATS)

@@ -206,7 +206,7 @@ def test_what_this_process_measures_or_forgets_is_followed_at_once(
             return env._file._choice.reasons["gap_bytes_max"].origin
 
     with opened(tmp_path / "env") as env:
-        which = calibration.identity(storage.look(env._file.engine, thorough=True))
+        which = calibration.identity(storage.inspect(env._file.engine, thorough=True))
     assert origin() == "facts"
     samples = (
         Sample("pread", "random", 4096, 8, 1000, 1.0),
@@ -229,13 +229,13 @@ def test_the_storage_is_looked_at_once_a_second(
     make(tmp_path / "env", b"old")
     make(tmp_path / "other", b"old")
     looks: list[float] = []
-    look, now = storage.look, [1000.0]
+    look, now = storage.inspect, [1000.0]
 
     def counted(*args: Any, **kwargs: Any) -> storage.Storage:
         looks.append(now[0])
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(storage, "look", counted)
+    monkeypatch.setattr(storage, "inspect", counted)
     monkeypatch.setattr(known.time, "monotonic", lambda: now[0])
     for _ in range(5):
         read(tmp_path / "env")
@@ -350,3 +350,27 @@ def test_counts_are_there_after_closing_also_of_what_went_past_the_page_cache(
         assert env._file.direct_requests() == 0
     with pytest.raises(lmdb.Error):
         env._file.open_direct_path()
+
+
+NAMES = (b"LMDBIO_A", b"LMDBIO_B")
+
+
+def variables() -> tuple[Any, ...]:
+    return tuple(map(known._environ.get, NAMES))
+
+
+@pytest.mark.parametrize("usual", [False, True])
+def test_a_variable_is_seen_as_it_is_now(monkeypatch: pytest.MonkeyPatch, usual: bool) -> None:
+    if usual:  # a Python that has no short way to them
+        monkeypatch.setattr(known, "_environ", os.environb)
+    assert variables() == (None, None)
+    monkeypatch.setenv("LMDBIO_A", "ä")
+    os.environb[b"LMDBIO_B"] = b"\xff"
+    assert variables() == ("ä".encode(), b"\xff")
+    del os.environ["LMDBIO_B"]
+    assert variables() == ("ä".encode(), None)
+
+
+def test_the_short_way_to_variables_is_there() -> None:
+    """Where it is not, each opening takes some microseconds longer: look for another one."""
+    assert known._environ is not os.environb

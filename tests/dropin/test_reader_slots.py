@@ -23,7 +23,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.pylmdb import reader_slots
+from lmdbio.system import reader_slots
 
 COUNT = 120
 NONE = "(no active readers)\n"

@@ -164,7 +164,7 @@ def test_what_was_measured_of_the_storage_is_said(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(path.parent / "cache"))
     with _core.Engine(path / "data.mdb") as engine:
-        which = calibration.identity(storage.look(engine, cached=False, thorough=True))
+        which = calibration.identity(storage.inspect(engine, cached=False, thorough=True))
     size = 128 << 10
     samples = (
         Sample("pread", "random", size, 1, 100, 100 * size / (20 << 20)),

@@ -26,7 +26,7 @@ import lmdbio
 from lmdbio.bench import datasets
 from lmdbio.bench.datasets import varint
 from lmdbio.planning.schedule import Schedule
-from tests.support import ROOT, TESTS
+from tests.support import ROOT, TESTS, long_run
 
 EXAMPLE = ROOT / "examples" / "caffe"
 sys.path[:0] = [str(EXAMPLE), str(TESTS / "mpi")]
@@ -129,7 +129,7 @@ def test_a_message_that_was_cut_never_gives_other_pixels() -> None:
                 parse(cut)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(st.binary(max_size=60), st.integers(0, len(BY_HAND)), st.integers(0, len(BY_HAND)))
 def test_bytes_by_chance_are_refused_or_read_within_their_bounds(
     noise: bytes, start: int, stop: int
@@ -146,7 +146,7 @@ def test_bytes_by_chance_are_refused_or_read_within_their_bounds(
 # --- batches -----------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=long_run.cases(100), deadline=None)
 @given(st.lists(st.sampled_from([0, 7, 127, 128, 300, 999, 2**31 - 1, -1]), min_size=1))
 def test_a_batch_is_what_its_messages_are(labels: list[int]) -> None:
     wanted = [(pixels(i), label) for i, label in enumerate(labels)]

@@ -8,6 +8,7 @@ alone. No list of files is kept here, so that a new file is judged as well.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
@@ -91,6 +92,7 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@functools.cache  # several tests ask for it of all modules
 def imported(path: Path) -> list[str]:
     """The full names of all modules that a module imports, wherever in it."""
     names = []

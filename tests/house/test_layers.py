@@ -65,7 +65,7 @@ def test_a_package_without_a_place_breaks_the_contract(copied: Path) -> None:
         ("planning/reads.py", "from lmdbio.machine.choice import choose"),
         ("locate/open.py", "from lmdbio.reading.blocks import Blocks"),
         ("records/records.py", "from lmdbio.reader.reader import Reader"),
-        ("convert/verify.py", "import lmdbio.cli.verify"),
+        ("convert/verify.py", "import lmdbio.cli.convert"),
     ],
 )
 def test_an_upward_or_sideway_import_breaks_the_contract(

@@ -13,12 +13,13 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.summary import describe_keys, key_forms
+from tests.support import long_run
 
 KEYS = st.one_of(st.binary(max_size=60), st.text(max_size=40).map(lambda t: t.encode("utf-8")))
 
 
 @given(KEYS)
-@settings(max_examples=400)
+@settings(max_examples=long_run.cases(400))
 def test_a_key_as_text_is_printable_and_leads_back(key: bytes) -> None:
     shown = show_key(key)
     assert shown.isprintable() and shown

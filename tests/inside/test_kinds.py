@@ -19,12 +19,13 @@ import zstandard
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.inside import arrays, kinds, packed
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.preview import preview_lines
 from lmdbio.inside.wire import find_datum
 from tests.inside import samples
 from tests.inside.samples import BAD, GOOD, datum
+from tests.support import long_run
 
 
 @pytest.mark.parametrize(
@@ -33,63 +34,63 @@ from tests.inside.samples import BAD, GOOD, datum
 def test_a_value_is_called_by_its_kind(
     name: str, detail: str, extension: str, value: bytes
 ) -> None:
-    kind = guess(Glimpse.whole_of(value))
+    kind = guess(Excerpt.whole_of(value))
     assert (kind.title, kind.detail, kind.extension) == (name, detail, extension)
 
 
 @pytest.mark.parametrize("value", BAD)
 def test_a_value_that_only_begins_like_one_is_not(value: bytes) -> None:
-    assert guess(Glimpse.whole_of(value)).name in ("text", "binary")
+    assert guess(Excerpt.whole_of(value)).name in ("text", "binary")
 
 
-def test_a_datum_larger_than_its_glimpse_has_its_label_all_the_same() -> None:
+def test_a_datum_larger_than_its_excerpt_has_its_label_all_the_same() -> None:
     value = datum((3, 100, 100), bytes(30_000), 1234)
-    kind = guess(Glimpse(value[:500], len(value), value[-20:]))
+    kind = guess(Excerpt(value[:500], len(value), value[-20:]))
     assert str(kind) == "Datum 3x100x100, label 1234"
-    assert str(guess(Glimpse(value[:500], len(value)))) == "Datum 3x100x100"
+    assert str(guess(Excerpt(value[:500], len(value)))) == "Datum 3x100x100"
 
 
-def test_a_datum_of_more_floats_than_its_glimpse_holds_is_one() -> None:
+def test_a_datum_of_more_floats_than_its_excerpt_holds_is_one() -> None:
     value = datum((4096, 1, 1), floats=[0.25] * 4096)
-    assert str(guess(Glimpse.whole_of(value))) == "Datum float32 4096x1x1"
-    assert guess(Glimpse(value[:1000], len(value), value[-20:])).name == "Datum"
+    assert str(guess(Excerpt.whole_of(value))) == "Datum float32 4096x1x1"
+    assert guess(Excerpt(value[:1000], len(value), value[-20:])).name == "Datum"
 
 
 def test_all_floats_of_a_datum_are_counted_in_one_step_each_way() -> None:
     floats = [0.5 * i for i in range(300)]
     for is_packed in (False, True):
         found = find_datum(
-            Glimpse.whole_of(datum((300, 1, 1), label=5, floats=floats, packed=is_packed))
+            Excerpt.whole_of(datum((300, 1, 1), label=5, floats=floats, packed=is_packed))
         )
         assert found is not None and found.floats == 300 and len(found.runs) == 1
 
 
 def test_a_text_or_a_map_that_is_cut_is_still_one() -> None:
     text = "Straße ".encode() * 100
-    assert guess(Glimpse(text[:5], len(text))).name == "text"  # cut within a letter
-    assert guess(Glimpse(samples.JSON[:10], len(samples.JSON))).name == "JSON"
-    assert guess(Glimpse(samples.MSGPACK[:12], len(samples.MSGPACK))).name == "msgpack"
+    assert guess(Excerpt(text[:5], len(text))).name == "text"  # cut within a letter
+    assert guess(Excerpt(samples.JSON[:10], len(samples.JSON))).name == "JSON"
+    assert guess(Excerpt(samples.MSGPACK[:12], len(samples.MSGPACK))).name == "msgpack"
 
 
 def test_a_pickle_is_named_and_never_loaded() -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         value = pickle.dumps(samples.Marked(), protocol)
-        kind = guess(Glimpse.whole_of(value))
+        kind = guess(Excerpt.whole_of(value))
         assert kind.name == "pickle"
-        preview_lines(Glimpse.whole_of(value), kind)
+        preview_lines(Excerpt.whole_of(value), kind)
     assert samples.Marked.called == []
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_any_bytes_have_a_kind_and_a_preview(value: bytes) -> None:
-    for glimpse in (
-        Glimpse.whole_of(value),
-        Glimpse(value, len(value) + 1000, value[:7]),
-        Glimpse(value, None),
+    for excerpt in (
+        Excerpt.whole_of(value),
+        Excerpt(value, len(value) + 1000, value[:7]),
+        Excerpt(value, None),
     ):
-        kind = guess(glimpse)
-        lines = preview_lines(glimpse, kind)
+        kind = guess(excerpt)
+        lines = preview_lines(excerpt, kind)
         assert all(line.isprintable() for line in lines)
         assert str(kind).isprintable() and kind.title
 
@@ -99,18 +100,18 @@ def test_any_bytes_have_a_kind_and_a_preview(value: bytes) -> None:
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6),
     cut=st.integers(0, 400),
 )
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_values_that_are_cut_or_changed_have_one_too(
     value: bytes, changes: list[tuple[int, int]], cut: int
 ) -> None:
     content = bytearray(value)
     for at, byte in changes:
         content[at % len(content)] = byte
-    whole = Glimpse.whole_of(bytes(content))
-    part = Glimpse(bytes(content[:cut]), len(content), bytes(content[-5:]))
-    for glimpse in (whole, part):
-        kind = guess(glimpse)
-        assert all(line.isprintable() for line in preview_lines(glimpse, kind))
+    whole = Excerpt.whole_of(bytes(content))
+    part = Excerpt(bytes(content[:cut]), len(content), bytes(content[-5:]))
+    for excerpt in (whole, part):
+        kind = guess(excerpt)
+        assert all(line.isprintable() for line in preview_lines(excerpt, kind))
 
 
 # --- what is packed -----------------------------------------------------------------------
@@ -122,11 +123,11 @@ def test_of_a_bomb_no_more_than_the_bound_is_made() -> None:
     for name, bomb in bombs:
         assert packed.find_packing(bomb) == name
         found = packed.unpack(name, bomb, 1000)
-        assert found == packed.Unpacked(bytes(1000), False)
+        assert found == Excerpt(bytes(1000), None)
 
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(packed._PACKINGS)))
-@settings(max_examples=300)
+@settings(max_examples=long_run.cases(300))
 def test_what_no_one_has_packed_is_unpacked_as_nothing_or_a_little(tail: bytes, name: str) -> None:
     first = packed._PACKINGS[name][0][0]
     found = packed.unpack(name, first + tail, 500)
@@ -146,7 +147,7 @@ def test_what_no_one_has_packed_is_unpacked_as_nothing_or_a_little(tail: bytes, 
     ],
 )  # fmt: skip
 def test_lz4_is_unpacked(frame: bytes, expected: bytes) -> None:
-    assert packed.unpack("lz4", frame, 1000) == packed.Unpacked(expected, True)
+    assert packed.unpack("lz4", frame, 1000) == Excerpt(expected, len(expected))
     found = packed.unpack("lz4", frame, 3)
     assert found is not None and found.head == expected[:3]
 
@@ -179,19 +180,19 @@ def test_a_header_of_npy_that_makes_no_sense_has_no_shape() -> None:
         value = samples.npy(np.zeros((3, 4))).replace(b"(3, 4)", shape)
         header = arrays.find_npy(value)
         assert header is not None and header.shape is None
-        assert guess(Glimpse.whole_of(value)).name == "npy"
+        assert guess(Excerpt.whole_of(value)).name == "npy"
 
 
 def test_an_array_of_objects_is_named_a_pickle() -> None:
     value = samples.npy(np.array([samples.Marked()], object))
-    assert "a pickle that is not loaded" in guess(Glimpse.whole_of(value)).detail
+    assert "a pickle that is not loaded" in guess(Excerpt.whole_of(value)).detail
     assert samples.Marked.called == []
 
 
 def test_images_as_bytes_are_not_taken_for_floats() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (40, 3072), np.uint8)
     for row in pixels:
-        assert guess(Glimpse.whole_of(row.tobytes())).name == "binary"
+        assert guess(Excerpt.whole_of(row.tobytes())).name == "binary"
 
 
 def test_the_rooms_of_inside_open_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.inside.names import NAME_BYTES_MAX, Names
+from tests.support import long_run
 
 KEYS = st.one_of(
     st.binary(max_size=511),
@@ -19,7 +20,7 @@ EXTENSIONS = st.sampled_from(["jpg", "txt", "bin", "txt.gz", "json.zst"])
 
 
 @given(st.lists(st.tuples(KEYS, EXTENSIONS), max_size=30))
-@settings(max_examples=150)
+@settings(max_examples=long_run.cases(150))
 def test_names_are_safe_and_differ(records: list[tuple[bytes, str]]) -> None:
     names = Names()
     given_names = [names.name(key, extension) for key, extension in records]

@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from lmdbio.inside import thumbnails
-from lmdbio.inside.glimpse import Glimpse
+from lmdbio.inside import pictures
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import guess
-from lmdbio.inside.pictures import pixels_of, write_png
-from lmdbio.inside.thumbnails import Thumbnail, thumbnail
+from lmdbio.inside.pictures import Thumbnail, pixels_of, thumbnail, write_png
 from tests.inside import samples
 from tests.inside.samples import GOOD, datum, image, npy
+from tests.support import long_run
 
 
 def picture_of(value: bytes, **more: Any) -> Thumbnail | None:
     options = {"side": 64, "pillow": True, **more}
-    return thumbnail(value, guess(Glimpse.whole_of(value)), **options)
+    return thumbnail(value, guess(Excerpt.whole_of(value)), **options)
 
 
 def decoded(content: bytes) -> Any:
@@ -34,7 +34,7 @@ def decoded(content: bytes) -> Any:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.booleans(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=long_run.cases(60))
 def test_png_files_are_what_pillow_reads(
     height: int, width: int, in_color: bool, seed: int
 ) -> None:
@@ -52,13 +52,13 @@ def test_a_datum_is_drawn_in_the_colors_it_holds() -> None:
 
 
 def guess_of(planes: Any) -> Any:
-    return guess(Glimpse.whole_of(datum((3, 4, 5), planes.tobytes(), 1)))
+    return guess(Excerpt.whole_of(datum((3, 4, 5), planes.tobytes(), 1)))
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_floats_of_a_datum_are_drawn_from_the_least_to_the_largest(packed: bool) -> None:
     value = datum((1, 2, 3), floats=[-1, 0, 1, 1, 0, -1], packed=packed)
-    pixels = pixels_of(value, guess(Glimpse.whole_of(value)))
+    pixels = pixels_of(value, guess(Excerpt.whole_of(value)))
     assert pixels is not None and pixels.tolist() == [[0, 127, 255], [255, 127, 0]]
 
 
@@ -86,15 +86,15 @@ def test_floats_of_a_datum_are_drawn_from_the_least_to_the_largest(packed: bool)
 )  # fmt: skip
 def test_arrays_make_pictures_or_none(array: Any, shape: tuple[int, ...] | None) -> None:
     value = npy(array)
-    pixels = pixels_of(value, guess(Glimpse.whole_of(value)))
+    pixels = pixels_of(value, guess(Excerpt.whole_of(value)))
     assert (None if pixels is None else pixels.shape) == shape
 
 
 def test_an_array_that_is_shorter_than_it_says_makes_none() -> None:
     value = npy(np.zeros((8, 9)))[:-1]
-    assert pixels_of(value, guess(Glimpse.whole_of(value))) is None
+    assert pixels_of(value, guess(Excerpt.whole_of(value))) is None
     huge = value.replace(b"(8, 9)", b"(8, 9999999999999999999)"[:22])
-    assert pixels_of(huge, guess(Glimpse.whole_of(huge))) is None
+    assert pixels_of(huge, guess(Excerpt.whole_of(huge))) is None
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"])
@@ -130,7 +130,7 @@ def test_an_image_that_claims_too_many_pixels_is_not_decoded(
     value = image("PNG")
     header = struct.pack(">II", 60_000, 60_000)
     huge = value[:16] + header + value[24:]
-    monkeypatch.setattr(thumbnails, "_shrunk", lambda *_: pytest.fail("was decoded"))
+    monkeypatch.setattr(pictures, "_shrunk", lambda *_: pytest.fail("was decoded"))
     assert picture_of(huge) is None
 
 
@@ -140,7 +140,7 @@ def test_an_image_that_claims_too_many_pixels_is_not_decoded(
     cut=st.integers(1, 4000),
     pillow=st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=long_run.cases(150))
 def test_damage_makes_no_picture_or_another_one(
     value: bytes, changes: list[tuple[int, int]], cut: int, pillow: bool
 ) -> None:

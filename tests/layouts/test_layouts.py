@@ -30,11 +30,12 @@ from lmdbio import _core
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.layouts import KNOWN, Keys, Selection
+from lmdbio.layouts.known import is_datum
 from lmdbio.layouts.numbered import Numbers, find_numbers
 from lmdbio.layouts.wanted import Wanted
-from lmdbio.layouts.whole import is_datum
 from lmdbio.locate.open_database import OpenFile
 from lmdbio.locate.samples import find_samples
+from tests.support import long_run
 from tests.support.programs import PROGRAMS, datum, write_ocr
 
 VALUE = b"value"
@@ -198,7 +199,7 @@ def test_a_layout_of_ones_own_says_which_records_are_samples(tmp_path: Path) -> 
 # --- numbers -------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=long_run.cases(60))
 @given(
     numbers=st.sets(st.integers(0, 1300), max_size=200),
     run=st.tuples(st.integers(0, 2), st.integers(0, 300)),

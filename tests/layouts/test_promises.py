@@ -25,7 +25,8 @@ from hypothesis import example, given, settings, strategies as st
 
 import lmdbio
 from lmdbio.cli import cli, file_facts
-from lmdbio.layouts.numbered import told_number
+from lmdbio.layouts.numbered import number_in
+from tests.support import long_run
 from tests.support.programs import write_names, write_ocp, write_textzoom
 
 VALUE = b"value"
@@ -58,7 +59,7 @@ def keys(path: Path, **words: Any) -> list[bytes]:
         return [records.key(i) for i in range(len(records))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=long_run.cases(150), deadline=None)
 @example(numbers=[0, 1], shape=b"image-%09d", beside={"num-samples": b"1"})
 @given(
     numbers=st.sets(st.integers(0, 14), min_size=1).map(sorted),
@@ -155,7 +156,7 @@ NUMBERS = (0, 7, 300, 10**6, 10**12)
     ],
 )  # fmt: skip
 def test_a_number_is_read_from_text_and_from_pickles(value: bytes | None, number: Any) -> None:
-    assert told_number(value) == number
+    assert number_in(value) == number
 
 
 @pytest.mark.parametrize("shape", [PLAIN, PADDED])

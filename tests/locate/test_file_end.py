@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lmdbio import _core, cli
+from lmdbio.convert.compacting import compact
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
-from lmdbio.copy import compact
 from lmdbio.errors import InvalidError, ShortReadError
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.refusals import extents_end, refuse_cut

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from lmdbio.errors import CorruptedError, Error, ShortReadError
 from lmdbio.locate import glance
 from lmdbio.locate.glance import Glance, Seen, glancing
-from tests.support import databases
+from tests.support import databases, long_run
 from tests.support.databases import CASES, FORMATS, build, content
 from tests.support.far import spread_out
 
@@ -72,7 +72,7 @@ def test_records_at_fractions_are_records_in_order(case: databases.Case, tmp_pat
 
 
 @given(prefix=st.binary(max_size=4))
-@settings(max_examples=40)
+@settings(max_examples=long_run.cases(40))
 def test_a_prefix_gives_those_that_begin_with_it(prefix: bytes, prefixed: Path) -> None:
     with glancing(prefixed) as one:
         found = [seen.key for seen in one.records(prefix)]
@@ -157,7 +157,7 @@ def look_at_all(path: Path) -> None:
 
 
 @given(draw=st.data())
-@settings(max_examples=150)
+@settings(max_examples=long_run.cases(150))
 def test_damage_is_an_error_or_goes_unseen_and_never_more(
     draw: st.DataObject, damaged: tuple[Path, bytes]
 ) -> None:

@@ -255,7 +255,7 @@ def test_an_opening_is_tried_again_where_a_writer_came_between(
     how: str, path: Path, writer: Writer, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks.moving = 3
-    log._told.clear()
+    log._logged.clear()
     with caplog.at_level(logging.INFO, "lmdbio"):
         OPENINGS[how](path, writer)
     assert looks.count > 3

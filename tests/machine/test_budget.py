@@ -16,6 +16,7 @@ from lmdbio import _core
 from lmdbio.machine import budget
 from lmdbio.machine.bounds import FootprintBound, LengthBound
 from lmdbio.machine.budget import available_bytes, budget_bytes
+from tests.support import long_run
 
 GIB = 2**30
 
@@ -141,7 +142,7 @@ def planned(extents: np.ndarray, alignment: int) -> int:
     return plan.totals.buffer_bytes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=long_run.cases(150), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 9_000)), min_size=1, max_size=25),
     st.sampled_from([1, 512, 4096]),
@@ -197,7 +198,7 @@ def test_a_bound_over_extents_not_yet_seen_is_refused() -> None:
         bound.any(1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(
     st.lists(st.integers(0, 9000) | st.integers(0, 2**40), min_size=1, max_size=40),
     st.sampled_from([1, 8]),

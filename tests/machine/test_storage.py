@@ -46,7 +46,7 @@ def look(monkeypatch: pytest.MonkeyPatch, file: Path, root: Path, **ground: obje
     }  # fmt: skip
     monkeypatch.setattr(_core, "look_at", lambda _fd: _core.Ground(**(told | ground)))
     with _core.Engine(file) as engine:
-        return storage.look(engine, thorough=True, root=root)
+        return storage.inspect(engine, thorough=True, root=root)
 
 
 def test_a_disk_is_known_by_its_queue(file, tmp_path, monkeypatch):
@@ -127,8 +127,8 @@ def test_without_the_kernels_word_o_direct_is_tried(file, tmp_path, monkeypatch)
 
 def test_looking_at_this_machines_file_says_what_python_says(file):
     with _core.Engine(file) as engine:
-        found = storage.look(engine)
-        again = storage.look(engine, thorough=True)
+        found = storage.inspect(engine)
+        again = storage.inspect(engine, thorough=True)
         status = os.fstat(engine.fd)
     assert found.device == f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
     assert found.block_bytes == status.st_blksize
@@ -194,8 +194,8 @@ def test_a_layout_that_cannot_be_had_is_not_known(file, tmp_path, monkeypatch):
 
 def test_a_folder_is_known_by_the_same_name_as_its_files(file, tmp_path):
     with _core.Engine(file) as engine:
-        of_file = storage.look(engine, thorough=True)
-    of_folder = storage.look_at_folder(file.parent)
+        of_file = storage.inspect(engine, thorough=True)
+    of_folder = storage.inspect_folder(file.parent)
     assert calibration.identity(of_folder) == calibration.identity(of_file)
     with pytest.raises(FileNotFoundError):
-        storage.look_at_folder(tmp_path / "not there")
+        storage.inspect_folder(tmp_path / "not there")

@@ -137,12 +137,12 @@ def check_local(rdr: Reader, told_by: list[list[list[int]]], plain: list[list[in
         if is_one:
             assert shares == usual, t
             continue
-        assert schedule.holder is not None
+        assert schedule.owner is not None
         for team, ranks in enumerate(schedule.teams):
             taken = np.array(joined(shares[rank] for rank in ranks), np.uint64)
             batch = np.array(joined(usual), np.uint64)
-            least = min(len(taken), int((schedule.holder(batch) == team).sum()))
-            assert (schedule.holder(taken) == team).sum() == least, (t, team)
+            least = min(len(taken), int((schedule.owner(batch) == team).sum()))
+            assert (schedule.owner(taken) == team).sum() == least, (t, team)
             held += least
     assert COMM.allreduce(held) == COMM.size * held
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import data
 import launch
 import pytest
+import together
 
 from lmdbio.convert.convert import convert
 
@@ -21,14 +22,16 @@ LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
 ENDING_SECONDS_MAX = 5
 
 
-#: The first one counts for every change at once, the others as a further target.
-MPIS = [
-    pytest.param(name, marks=[pytest.mark.more] if place else [])
-    for place, name in enumerate(launch.NAMES)
-]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests under all MPIs but the first, which counts for every change at once."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("mpi", launch.NAMES[0]) in launch.NAMES[1:]:
+            item.add_marker(pytest.mark.more)
 
 
-@pytest.fixture(scope="session", params=MPIS)
+@pytest.fixture(scope="session", params=launch.NAMES)
 def mpi(request: pytest.FixtureRequest) -> launch.Mpi:
     """Each MPI in turn."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
@@ -59,6 +62,43 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = [data.fixed_value(i) for i in range(data.FIXED)]
     return data.write(tmp_path_factory.mktemp("fixed") / "db", values)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fewer records than ranks."""
+    values = [data.mixed_value(i) for i in range(3)]
+    return data.write(tmp_path_factory.mktemp("tiny") / "db", values)
+
+
+@pytest.fixture(scope="session")
+def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first records of the fixed ones."""
+    values = [data.fixed_value(i) for i in range(10)]
+    return data.write(tmp_path_factory.mktemp("smaller") / "db", values)
+
+
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with copies of the fixed ones, one of which is exact."""
+    return data.write_copies(tmp_path_factory.mktemp("copies"))
+
+
+@pytest.fixture(scope="session")
+def with_torch() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+@pytest.fixture(scope="session")
+def launches() -> together.Launches:
+    """Run the programs of all tests."""
+    return together.Launches()
+
+
+@pytest.fixture
+def output(request: pytest.FixtureRequest, mpi: launch.Mpi, launches: together.Launches) -> str:
+    """Return what the program of this test has printed, all of its ranks together."""
+    return launches.output(request, mpi)
 
 
 def _mapped() -> str:

@@ -25,3 +25,17 @@ def write(path: Path, values: list[bytes]) -> Path:
             for i, content in enumerate(values):
                 txn.put(b"%08d" % i, content)
     return path
+
+
+def write_copies(folder: Path) -> Path:
+    """Write copies for copies.py: alike, with fewer records, of a later transaction, resized."""
+    values = [fixed_value(i) for i in range(FIXED)]
+    write(folder / "alike", values)
+    write(folder / "fewer", values[:-1])
+    write(folder / "later", values)
+    with lmdb.open(str(folder / "later"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        txn.put(b"%08d" % 0, values[0])
+    write(folder / "resized", [*values[:-1], bytes(40)])
+    middle = FIXED // 3 + 1
+    write(folder / "middle", [*values[:middle], bytes(3500), *values[middle + 1 :]])
+    return folder

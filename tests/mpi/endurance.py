@@ -49,7 +49,7 @@ from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.reader import block_size, lent, phases, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader
-from lmdbio.reader.shard_holdings import ShardHoldings
+from lmdbio.reader.shard_rows import ShardRows
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
@@ -237,8 +237,8 @@ def while_planning(count: int) -> Iterator[None]:
     block, window = supply.FileSupply._plan, windows.Windows._read
     with replaced(supply.FileSupply, "_plan", at(count, broken, block)):
         with replaced(windows.Windows, "_read", at(count, broken, window)):
-            look = at(count, broken, ShardHoldings._look_at)
-            with replaced(ShardHoldings, "_look_at", look):
+            look = at(count, broken, ShardRows._look_ahead)
+            with replaced(ShardRows, "_look_ahead", look):
                 yield
 
 

@@ -25,12 +25,12 @@ from lmdbio.placement import homes
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import (
     block_size,
-    holdings,
     joint_supply,
     phases,
     root_thread,
     roots,
-    shard_store,
+    round_cache,
+    shard_rows,
 )
 from lmdbio.reader.reader import Reader
 from tests.support.in_memory import memory_engine
@@ -56,7 +56,7 @@ CASE_SECONDS_MAX = 30
 #: Windows of this small data set are read whole, and no more of them at a time than of large ones.
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
-joint_supply.PATIENCE_SECONDS_MIN = PATIENCE
+joint_supply.TIMEOUT_SECONDS_MIN = PATIENCE
 phases.SLICE_BYTES = 32 << 10
 
 
@@ -231,8 +231,8 @@ def slow_home() -> None:
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
     homes.GRAIN_BYTES_MIN = SLOW_GRAIN_BYTES
-    limits, holdings.SIGN_SECONDS = shard_store.LIMITS, PATIENCE / 20
-    shard_store.LIMITS = replace(limits, load_bytes=1)
+    limits, round_cache.SIGN_SECONDS = shard_rows.LIMITS, PATIENCE / 20
+    shard_rows.LIMITS = replace(limits, load_bytes=1)
     begun = time.monotonic()
     with Reader(
         PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
@@ -251,7 +251,7 @@ def slow_home() -> None:
         assert [bytes(one) for batch in other for one in batch] == [fixed_value(0)] * (
             RANK == SIZE - 1
         )
-    roots.open_engine, shard_store.LIMITS = kept, limits
+    roots.open_engine, shard_rows.LIMITS = kept, limits
     assert not stats.late_records and not stats.gone_records, stats
 
 

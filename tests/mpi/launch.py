@@ -41,6 +41,8 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
+#: MPICH: ranks that wait let others run, as there are more of them than cores.
+MPICH = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 #: Names of sockets are short, and Open MPI's lie in its folder of temporary files.
 TEMPORARY_CHARACTERS_MAX = 40
 #: Read when the tests are collected; they themselves see no LMDBIO_ variable.
@@ -86,10 +88,10 @@ class Mpi:
             return environ | (more or {})
         for library in sorted(Path(self.mpiexec).resolve().parents[1].glob("lib/libmpi.so.*")):
             environ["MPI4PY_LIBMPI"] = str(library)
-        if self.name == "openmpi":
-            environ |= OPEN_MPI
-            if len(environ.get("TMPDIR", "")) > TEMPORARY_CHARACTERS_MAX:
-                del environ["TMPDIR"]
+        environ |= OPEN_MPI if self.name == "openmpi" else MPICH
+        is_long = len(environ.get("TMPDIR", "")) > TEMPORARY_CHARACTERS_MAX
+        if self.name == "openmpi" and is_long:
+            del environ["TMPDIR"]
         return environ | (more or {})
 
     def run(

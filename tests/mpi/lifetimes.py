@@ -23,10 +23,10 @@ from data import FIXED
 from mpi4py import MPI
 
 from lmdbio import _core
-from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader
+from lmdbio.reading.batch import Batch
 from lmdbio.share.memory import wait_unused
 
 COMM = MPI.COMM_WORLD

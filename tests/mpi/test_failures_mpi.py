@@ -25,17 +25,16 @@ RANKS = 4
 ENDING_SECONDS_MAX = 5
 
 
-def test_a_rank_that_fails_is_named_on_all_ranks_of_all_nodes(
-    mpi: launch.Mpi, fixed: Path
-) -> None:
+@pytest.mark.program("failing.py", "fixed", 4, 3, 1, ranks=RANKS)
+def test_a_rank_that_fails_is_named_on_all_ranks_of_all_nodes(output: str) -> None:
     """One node, nodes that are unequal, and a node for each rank."""
-    assert "24 cases" in mpi.run(RANKS, "failing.py", fixed, 4, 3, 1)
+    assert "24 cases" in output
 
 
-def test_a_rank_that_fails_is_named_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], fixed: Path
-) -> None:
-    assert "8 cases" in mpi.run(RANKS, "failing.py", fixed, 2, env=nodes_of_its_own)
+@pytest.mark.program("failing.py", "fixed", 2, ranks=RANKS)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_a_rank_that_fails_is_named_on_nodes_that_mpi_itself_makes(output: str) -> None:
+    assert "8 cases" in output
 
 
 def endings(folder: Path) -> list[tuple[float, int, str]]:
@@ -146,12 +145,14 @@ def test_windows_of_readers_that_failed_are_freed_with_the_next_one(
         assert 0 < int(first) <= int(last) <= int(most) <= 4 * int(first), out
 
 
-def test_an_interrupt_while_a_reader_is_made_is_told_to_all(mpi: launch.Mpi, fixed: Path) -> None:
-    assert mpi.run(3, "interrupted.py", fixed).count("all") == 3
+@pytest.mark.program("interrupted.py", "fixed", ranks=3)
+def test_an_interrupt_while_a_reader_is_made_is_told_to_all(output: str) -> None:
+    assert output.count("all") == 3
 
 
-@pytest.mark.parametrize("who", ["all", "some"])
+@pytest.mark.program("freed.py", "mixed", ranks=3)
+@pytest.mark.parametrize("arguments", [("all",), ("some",)], ids=["all", "some"])
 def test_a_communicator_that_is_freed_leaves_nothing_and_keeps_nobody_waiting(
-    mpi: launch.Mpi, who: str, mixed: Path
+    output: str, arguments: tuple[str, ...]
 ) -> None:
-    assert mpi.run(3, "freed.py", mixed, who).count("all") == 3
+    assert output.count("all") == 3

@@ -7,7 +7,8 @@ on one of several topologies and assignments; ``make law`` runs all of them on a
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import launch
 import pytest
@@ -19,18 +20,29 @@ TOPOLOGIES = ((1, 1), (2, 1), (3, 2), (4, 2))
 LAUNCHES = [(one, a) for one in TOPOLOGIES for a in ("strided", "blocked")]
 
 
+def part_of(mpi: str, number: int) -> int:
+    return launch.NAMES.index(mpi) * len(LAUNCHES) + number
+
+
+@pytest.mark.program("law.py", "mixed")
 @pytest.mark.parametrize(
-    "number", range(len(LAUNCHES)), ids=[f"{p} ranks by {n}, {a}" for (p, n), a in LAUNCHES]
+    ("number", "ranks", "arguments"),
+    [
+        (number, ranks, (assignment, per_node, partial(part_of, number=number), 2 * len(LAUNCHES)))
+        for number, ((ranks, per_node), assignment) in enumerate(LAUNCHES)
+    ],
+    ids=[f"{p} ranks by {n}, {a}" for (p, n), a in LAUNCHES],
 )
-def test_every_mode_gives_every_rank_the_same(number: int, mpi: launch.Mpi, mixed: Path) -> None:
-    (ranks, per_node), assignment = LAUNCHES[number]
-    part, parts = launch.NAMES.index(mpi.name) * len(LAUNCHES) + number, 2 * len(LAUNCHES)
-    out = mpi.run(ranks, "law.py", mixed, assignment, per_node, part, parts)
-    assert f"{len(range(part, 648, parts))} of 648 cases" in out
-
-
-@pytest.mark.parametrize("mode", ["turns", "dm"])
-def test_a_main_thread_that_keeps_pythons_lock_holds_nobody_up_for_ever(
-    mode: str, mpi: launch.Mpi, fixed: Path
+def test_every_mode_gives_every_rank_the_same(
+    mpi: launch.Mpi, output: str, number: int, ranks: int, arguments: tuple[Any, ...]
 ) -> None:
-    assert mpi.run(3, "busy.py", fixed, mode).count("ok") == 3
+    wanted = range(part_of(mpi.name, number), 648, 2 * len(LAUNCHES))
+    assert f"{len(wanted)} of 648 cases" in output
+
+
+@pytest.mark.program("busy.py", "fixed", ranks=3)
+@pytest.mark.parametrize("arguments", [("turns",), ("dm",)], ids=["turns", "dm"])
+def test_a_main_thread_that_keeps_pythons_lock_holds_nobody_up_for_ever(
+    output: str, arguments: tuple[str, ...]
+) -> None:
+    assert output.count("ok") == 3

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import data
 import launch
-import lmdb
 import pytest
 
 from lmdbio.observe import timeline
@@ -27,93 +26,95 @@ pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 SIZES = [("mpich", ranks) for ranks in (1, 2, 3, 5, 8)] + [("openmpi", ranks) for ranks in (2, 5)]
 
 
+@pytest.mark.program("shares.py", "mixed")
 @pytest.mark.parametrize(("mpi", "ranks"), SIZES, indirect=["mpi"])
-def test_the_union_of_shares_is_the_circular_sequence(
-    mpi: launch.Mpi, ranks: int, mixed: Path
-) -> None:
-    assert "cases" in mpi.run(ranks, "shares.py", mixed)
+def test_the_union_of_shares_is_the_circular_sequence(output: str, ranks: int) -> None:
+    assert "cases" in output
 
 
-def test_the_union_of_shares_is_the_same_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path
-) -> None:
-    assert "cases" in mpi.run(4, "shares.py", mixed, env=nodes_of_its_own)
+@pytest.mark.program("shares.py", "mixed", ranks=4)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_the_union_of_shares_is_the_same_on_nodes_that_mpi_itself_makes(output: str) -> None:
+    assert "cases" in output
 
 
+@pytest.mark.program("shuffles.py", "mixed")
 @pytest.mark.parametrize(
     ("mpi", "ranks"),
     [("mpich", 1), ("mpich", 3), ("mpich", 8), ("openmpi", 4)],
     indirect=["mpi"],
 )
 def test_shuffled_epochs_have_each_record_once_in_the_order_of_the_seed(
-    mpi: launch.Mpi, ranks: int, mixed: Path
+    output: str, ranks: int
 ) -> None:
-    assert "cases" in mpi.run(ranks, "shuffles.py", mixed)
+    assert "cases" in output
 
 
-def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path
-) -> None:
-    assert "cases" in mpi.run(4, "shuffles.py", mixed, env=nodes_of_its_own)
+@pytest.mark.program("shuffles.py", "mixed", ranks=4)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(output: str) -> None:
+    assert "cases" in output
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.program("caches.py", "mixed", "fixed")
+@pytest.mark.parametrize(
+    # Cases for each size of nodes, and one rank has one of them.
+    ("ranks", "arguments"),
+    [(1, (14,)), (4, (3,))],
+    ids=["1", "4"],
+)
 def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
-    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
+    output: str, ranks: int, arguments: tuple[int, ...]
 ) -> None:
-    cases = 7 if ranks > 1 else 14  # for each size of nodes, and these are one
-    assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed, cases)
+    assert "told before" in output
 
 
+@pytest.mark.program("loading.py", "mixed", "fixed", "tiny", 2)
 @pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 3), ("openmpi", 2)], indirect=["mpi"])
 def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_other(
-    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path, tmp_path: Path
+    with_torch: None, output: str, ranks: int
 ) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    tiny = data.write(tmp_path / "tiny", [data.mixed_value(i) for i in range(3)])
-    assert "cases" in mpi.run(ranks, "loading.py", mixed, fixed, tiny, 3)
+    assert "cases" in output
 
 
+@pytest.mark.program("layouts.py", "folder")
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_all_ranks_have_the_samples_of_a_layout(
-    mpi: launch.Mpi, ranks: int, tmp_path: Path
-) -> None:
-    assert "samples of all ranks" in mpi.run(ranks, "layouts.py", tmp_path)
+def test_all_ranks_have_the_samples_of_a_layout(output: str, ranks: int) -> None:
+    assert "samples of all ranks" in output
 
 
+@pytest.mark.program("loading.py", "mixed", "fixed", 2, ranks=3)
+@pytest.mark.usefixtures("nodes_of_its_own")
 def test_such_loaders_have_them_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path, fixed: Path
+    with_torch: None, output: str
 ) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    assert "cases" in mpi.run(3, "loading.py", mixed, fixed, 2, env=nodes_of_its_own)
+    assert "cases" in output
 
 
-def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
-    mpi: launch.Mpi, tmp_path: Path
-) -> None:
+@pytest.mark.program("simulated.py", "folder", 3, ranks=4)
+def test_what_is_simulated_of_a_policy_is_what_its_reader_does(output: str) -> None:
     """By twenty shapes and more: ``make law``."""
-    out = mpi.run(4, "simulated.py", tmp_path, 5)
-    assert out.count("as simulated") == len(READERS)
+    assert output.count("as simulated") == len(READERS)
 
 
+@pytest.mark.program("keeping.py", "mixed", "fixed", 3)
 @pytest.mark.parametrize("ranks", [1, 5])
 def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they_are(
-    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
+    output: str, ranks: int
 ) -> None:
-    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed, 4)
+    assert "told before" in output
 
 
-def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(
-    mpi: launch.Mpi, fixed: Path
-) -> None:
+@pytest.mark.program("lagging.py", "fixed", 1, ranks=4)
+def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(output: str) -> None:
     """Nodes of one rank."""
-    assert "13 cases" in mpi.run(4, "lagging.py", fixed, 1)
+    assert "13 cases" in output
 
 
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:
-    """Nodes of one rank; those of two are below."""
+    """Nodes of one rank; those of two are below. The last case ends MPI."""
     assert "14 cases" in mpi.run(4, "exchanging.py", fixed, 1)
 
 
@@ -123,22 +124,23 @@ def test_roots_exchange_rows_between_nodes_that_mpi_itself_makes(
     assert "14 cases" in mpi.run(4, "exchanging.py", fixed, 2, env=nodes_of_its_own)
 
 
+@pytest.mark.program("topologies.py", "mixed", "fixed", ranks=5)
 def test_readers_on_communicators_of_every_kind_and_several_at_once(
-    mpi: launch.Mpi, mixed: Path, fixed: Path
+    output: str, mpi: launch.Mpi
 ) -> None:
-    cases = 10 if mpi.name == "sockets" else 12  # two are of communicators that MPI makes
-    assert mpi.run(5, "topologies.py", mixed, fixed).count(" s\n") == cases
+    # Two are of communicators that MPI makes.
+    assert output.count(" s\n") == 12 - 2 * (mpi.name == "sockets")
 
 
-def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path, fixed: Path
-) -> None:
-    out = mpi.run(5, "topologies.py", mixed, fixed, env=nodes_of_its_own)
-    assert out.count(" s\n") == 12
+@pytest.mark.program("topologies.py", "mixed", "fixed", ranks=5)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(output: str) -> None:
+    assert output.count(" s\n") == 12
 
 
-def test_letters_that_nobody_took_harm_no_later_communicator(mpi: launch.Mpi, mixed: Path) -> None:
-    assert mpi.run(4, "letters.py", mixed).count("all") == 4
+@pytest.mark.program("letters.py", "mixed", ranks=4)
+def test_letters_that_nobody_took_harm_no_later_communicator(output: str) -> None:
+    assert output.count("all") == 4
 
 
 #: MPI library and ranks per node, of four ranks; nodes of two that MPI makes are below.
@@ -159,33 +161,18 @@ def test_slots_are_never_overwritten_on_nodes_that_mpi_itself_makes(
     assert mpi.run(4, "lifetimes.py", fixed, env=nodes_of_its_own).count(" s\n") == 16
 
 
+@pytest.mark.program("refusals.py", "fixed", "smaller")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_what_cannot_begin_is_refused_on_all_ranks(
-    mpi: launch.Mpi, ranks: int, fixed: Path, tmp_path: Path
+    output: str, ranks: int, mpi: launch.Mpi
 ) -> None:
-    smaller = data.write(tmp_path / "smaller", [data.fixed_value(i) for i in range(10)])
-    cases = 5 if mpi.name == "sockets" else 6  # one is of a file system's space
-    assert mpi.run(ranks, "refusals.py", fixed, smaller).count(": ok\n") == cases
+    # One is of a file system's space, which MPI's windows need alone.
+    assert output.count(": ok\n") == 6 - (mpi.name == "sockets")
 
 
-def write_copies(folder: Path) -> Path:
-    """Copies for copies.py: alike, with fewer records, of a later transaction, of other sizes."""
-    values = [data.fixed_value(i) for i in range(data.FIXED)]
-    data.write(folder / "alike", values)
-    data.write(folder / "fewer", values[:-1])
-    data.write(folder / "later", values)
-    with lmdb.open(str(folder / "later"), map_size=1 << 28) as env, env.begin(write=True) as txn:
-        txn.put(b"%08d" % 0, values[0])
-    data.write(folder / "resized", [*values[:-1], bytes(40)])
-    middle = data.FIXED // 3 + 1
-    data.write(folder / "middle", [*values[:middle], bytes(3500), *values[middle + 1 :]])
-    return folder
-
-
-def test_a_node_that_has_another_copy_is_refused_by_name(
-    mpi: launch.Mpi, fixed: Path, tmp_path: Path
-) -> None:
-    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 6
+@pytest.mark.program("copies.py", "fixed", "copies", ranks=4)
+def test_a_node_that_has_another_copy_is_refused_by_name(output: str) -> None:
+    assert output.count(": ok\n") == 6
 
 
 def test_a_really_small_dev_shm_is_a_clear_error(mpi: launch.Mpi, fixed: Path) -> None:

@@ -5,29 +5,33 @@ Method: as in test_reader_mpi.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import launch
 import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
 
-def test_files_are_read_as_one_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], tmp_path: Path
-) -> None:
-    assert "12 cases" in mpi.run(4, "sets.py", tmp_path, 2, env=nodes_of_its_own)
+@pytest.mark.program("sets.py", "folder", 2, ranks=4)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_files_are_read_as_one_on_nodes_that_mpi_itself_makes(output: str) -> None:
+    assert "12 cases" in output
 
 
-@pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 1), ("openmpi", 3)], indirect=["mpi"])
+@pytest.mark.program("sets.py", "folder")
+@pytest.mark.parametrize(
+    ("mpi", "ranks", "arguments"),
+    [("mpich", 1, (1,)), ("openmpi", 3, (2,))],
+    ids=["mpich-1", "openmpi-3"],
+    indirect=["mpi"],
+)
 def test_files_are_read_as_one_on_nodes_of_two_ranks(
-    mpi: launch.Mpi, ranks: int, tmp_path: Path
+    output: str, ranks: int, arguments: tuple[int, ...]
 ) -> None:
-    assert "12 cases" in mpi.run(ranks, "sets.py", tmp_path, min(2, ranks))
+    assert "12 cases" in output
 
 
+@pytest.mark.program("damaged.py", "folder")
 @pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 4), ("openmpi", 3)], indirect=["mpi"])
 def test_a_provenance_file_that_is_damaged_on_one_node_harms_no_rank(
-    mpi: launch.Mpi, ranks: int, tmp_path: Path
+    output: str, ranks: int
 ) -> None:
-    assert "20 cases" in mpi.run(ranks, "damaged.py", tmp_path)
+    assert "20 cases" in output

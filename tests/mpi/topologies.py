@@ -20,10 +20,10 @@ from contextlib import ExitStack
 from data import FIXED, MIXED, fixed_value, mixed_value
 from mpi4py import MPI
 
-from lmdbio.batch import Batch
 from lmdbio.errors import Error
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.reader.reader import Reader
+from lmdbio.reading.batch import Batch
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size

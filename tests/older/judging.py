@@ -14,9 +14,9 @@ import lmdb
 from stories import Contents, Name, Story
 
 import lmdbio
+from lmdbio.convert.compacting import compact
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
-from lmdbio.copy import compact
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import Provenance
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from lmdbio.planning.balance import balance, deal
+from lmdbio.planning.deal import balance, deal
 from lmdbio.planning.order import Epoch
 from tests.papers.checks import Given, check
 

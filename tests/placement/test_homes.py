@@ -17,7 +17,7 @@ from lmdbio.placement.homes import (
     order_by_left,
 )
 from lmdbio.placement.sources import HomeSources, row_epochs
-from lmdbio.planning.dealt import home_holder
+from lmdbio.planning.deal import owner_in
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -116,7 +116,7 @@ def a_schedule(seed: int, count: int, roots: int) -> Schedule:
 
 
 def a_local_one(schedule: Schedule, homes: Homes) -> Schedule:
-    return replace(schedule, assignment="local", holder=home_holder(homes.records))
+    return replace(schedule, assignment="local", owner=owner_in(homes.records))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 120), st.integers(1, 5), st.booleans(), st.booleans())

@@ -22,7 +22,7 @@ from lmdbio.locate.open import open_record_index
 from lmdbio.placement.base import Placement
 from lmdbio.placement.cache import PLACEMENTS, Cache
 from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
-from lmdbio.placement.keepers import Kept, RecordSources, keep_first
+from lmdbio.placement.owners import OwnedRecords, RecordSources, own_first
 from lmdbio.placement.sources import (
     HomeSources,
     HybridSources,
@@ -30,21 +30,24 @@ from lmdbio.placement.sources import (
     WindowSources,
     row_epochs,
 )
-from lmdbio.planning.balance import NOBODY
+from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from tests.reader.support import write
+from tests.support import long_run
 
 EPOCHS, PAGE = 3, 4096
 OPTIONS = PlanOptions(0, 64 << 10)
 WINDOWS = Shuffle.windows(4, 3)
 
 
-def keep_next_door(schedule: Schedule, sizes: np.ndarray, rooms: Sequence[int]) -> list[Kept]:
+def keep_next_door(
+    schedule: Schedule, sizes: np.ndarray, rooms: Sequence[int]
+) -> list[OwnedRecords]:
     """Give a root what it would keep by "first", as far as its number is even."""
-    kept = keep_first(schedule, sizes, rooms)
-    nothing = Kept(kept[0].records[:0], kept[0].epochs[:0])
+    kept = own_first(schedule, sizes, rooms)
+    nothing = OwnedRecords(kept[0].records[:0], kept[0].epochs[:0])
     return [nothing if root % 2 else one for root, one in enumerate(kept)]
 
 
@@ -71,8 +74,8 @@ def sources_of(
         assert schedule.epochs is not None
         return WindowSources(schedule, schedule.epochs)
     is_warm = cache.warming.is_before
-    if cache.rule.keep is not None:
-        return RecordSources(schedule, outlook._keepers)
+    if cache.rule.ownership is not None:
+        return RecordSources(schedule, outlook._owners)
     home = HomeSources(schedule, outlook.homes, is_warm)
     return home if outlook.rounds(outlook.epoch(0)) is None else HybridSources(home)
 
@@ -109,7 +112,7 @@ def counted(outlook: Outlook, job: Job, lengths: list[int]) -> list[Counts]:
     return [*zip(map(tuple, records.tolist()), map(tuple, sizes.tolist()), sent, strict=True)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=long_run.cases(25), deadline=None)
 @given(
     st.integers(12, 60), st.integers(1, 4), st.integers(1, 2), st.integers(1, 30),
     st.integers(1, 200_000), st.sampled_from(["demand", "preload"]), st.integers(0, 99),
@@ -158,10 +161,10 @@ def test_a_record_has_one_owner_at_most_whoever_asks(
     job = Job(cache, count, nodes, nodes, 1, shuffle)
     outlook = Outlook(extents_of(count), job, OPTIONS, PAGE)
     every = np.arange(count)
-    if cache.rule.keep is None:
+    if cache.rule.ownership is None:
         owners = [outlook.homes.owner_of(every)]
     else:
-        owners = [outlook._keepers.owner_of(every, 1, np.full(count, i)) for i in range(nodes)]
+        owners = [outlook._owners.owner_of(every, 1, np.full(count, i)) for i in range(nodes)]
     for one in owners:
         assert one.tolist() == owners[0].tolist()
         assert set(one.tolist()) <= {NOBODY, *range(nodes)}

@@ -13,8 +13,13 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio.placement.homes import bounds
-from lmdbio.placement.papers import NodeUses, frequency, home
+from lmdbio.placement.owners import (
+    NodeUses,
+    frequency_by_node as frequency,
+    home_by_node as home,
+)
 from lmdbio.planning.order import Epoch
+from tests.support import long_run
 
 
 def uses(count: int, epochs: int) -> list[int]:
@@ -89,7 +94,7 @@ def test_a_node_without_room_has_no_part() -> None:
     assert bounds(100, [20, 0, 30], 10).tolist() == [0, 20, 20, 50]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=long_run.cases(100), deadline=None)
 @given(
     st.integers(1, 4),
     st.integers(1, 40),

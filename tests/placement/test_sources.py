@@ -21,6 +21,7 @@ from lmdbio.planning.rounds import RoundSequence
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
 from tests.placement.exchange import check_rounds
+from tests.support import long_run
 
 SHUFFLES = st.one_of(
     st.integers(2, 40).map(Shuffle.groups),
@@ -52,14 +53,14 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, Epochs]:
 
 
 @given(schedules())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 def test_each_row_is_sent_as_it_is_asked_for(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
     check_rounds(WindowSources(schedule, epochs), schedule)
 
 
 @given(schedules())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 def test_rows_come_in_the_round_and_from_the_root_of_their_records(
     drawn: tuple[Schedule, Epochs],
 ) -> None:
@@ -74,7 +75,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
             rounds = sources.sequence.rounds(epoch)
             per_epoch = len(rounds)
             (one,) = rounds.of(within[[row]]).tolist()
-            (root,) = rounds.holder(rows.records[[row]]).tolist()
+            (root,) = rounds.owner(rows.records[[row]]).tolist()
             expected.append((epoch * per_epoch + one, root, row))
         runs = np.repeat(np.arange(len(rows.roots)), np.diff(rows.begins))
         pairs = zip(rows.rounds[runs].tolist(), rows.roots[runs].tolist(), strict=True)
@@ -86,7 +87,7 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(
 
 
 @given(schedules())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=long_run.cases(100), deadline=None)
 def test_a_slice_is_that_of_the_rounds(drawn: tuple[Schedule, Epochs]) -> None:
     schedule, epochs = drawn
     sources, teams = WindowSources(schedule, epochs), range(len(schedule.teams))
@@ -130,7 +131,7 @@ BYTES, GRAIN = 500, 4096
 
 
 @given(schedules(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 def test_each_row_is_sent_where_some_have_a_home(
     drawn: tuple[Schedule, Epochs], data: st.DataObject
 ) -> None:

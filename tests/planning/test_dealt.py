@@ -16,11 +16,9 @@ from hypothesis import given, strategies as st
 from lmdbio import _core
 from lmdbio.placement.homes import Grains, Homes
 from lmdbio.placement.sources import HomeSources
-from lmdbio.planning import dealt
-from lmdbio.planning.balance import NOBODY
-from lmdbio.planning.dealt import deal_steps, home_holder
-from lmdbio.planning.order import Epoch, Epochs, Shard
-from lmdbio.planning.parts import split_share
+from lmdbio.planning import deal
+from lmdbio.planning.deal import NOBODY, deal_steps, owner_in
+from lmdbio.planning.order import Epoch, Epochs, Shard, split_share
 from lmdbio.planning.schedule import Schedule
 from tests.support.chances import moved_share_limit
 
@@ -46,7 +44,7 @@ def local_one(roots: int, ranks: int, batch: int, seed: int, iterations: int = 1
     teams = tuple(tuple(split_share(ranks, roots, root)) for root in range(roots))
     return Schedule(
         len(homes.records), batch, teams, "local", iterations,
-        holder=home_holder(homes.records), epochs=Epochs(len(homes.records), seed),
+        owner=owner_in(homes.records), epochs=Epochs(len(homes.records), seed),
     )  # fmt: skip
 
 
@@ -101,10 +99,10 @@ def test_a_block_is_dealt_once_for_all_questions(monkeypatch: pytest.MonkeyPatch
 
     def counted(holders: np.ndarray, learners: int, shares: tuple[int, ...]) -> np.ndarray:
         asked.append(len(holders))
-        return deal(holders, learners, shares)
+        return dealt_as_ever(holders, learners, shares)
 
-    deal = dealt.deal
-    monkeypatch.setattr(dealt, "deal", counted)
+    dealt_as_ever = deal.deal
+    monkeypatch.setattr(deal, "deal", counted)
     schedule = local_one(4, 8, 32, seed=1, iterations=5)
     sources = HomeSources(schedule, homes_of(4))
     for root in range(4):
@@ -115,7 +113,7 @@ def test_a_block_is_dealt_once_for_all_questions(monkeypatch: pytest.MonkeyPatch
 
 
 def test_deals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealt, "KEPT_PLACES", 1000)
+    monkeypatch.setattr(deal, "CACHED_PLACES", 1000)
     schedule = local_one(4, 8, 100, seed=1)
     kept = [schedule.dealt(block) for block in range(12)]
     assert schedule.dealt(2) is kept[2], "ten blocks are kept"
@@ -125,7 +123,7 @@ def test_deals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_has_no_home_is_held_by_nobody() -> None:
     homes = np.array([2, _core.NO_HOME, 0], np.uint16)
-    assert home_holder(homes)(np.array([2, 1, 0, 1], np.uint64)).tolist() == [0, NOBODY, 2, NOBODY]
+    assert owner_in(homes)(np.array([2, 1, 0, 1], np.uint64)).tolist() == [0, NOBODY, 2, NOBODY]
 
 
 @given(
@@ -149,7 +147,7 @@ def test_each_step_that_is_dealt_is_the_strided_one_in_shares_as_large(
         for rank in range(ranks)
     ]
     steps = range(len(shards[0]))
-    found = [deal_steps(epoch, shard, steps, home_holder(homes)) for shard in shards]
+    found = [deal_steps(epoch, shard, steps, owner_in(homes)) for shard in shards]
     for step in steps:
         strided = [epoch.samples(shard.places(step)) for shard in shards]
         assert [len(one[step]) for one in found] == list(map(len, strided))

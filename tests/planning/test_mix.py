@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.planning.mix import PERIOD_MAX, MixOrder, whole_weights
+from tests.support import long_run
 
 WEIGHTS = st.lists(st.integers(1, 60), min_size=1, max_size=9)
 
@@ -31,7 +32,7 @@ def assert_within_one(sets: np.ndarray, weights: tuple[int, ...]) -> None:
         assert (np.abs(counts * total - places * weight) < total).all(), (number, weights)
 
 
-@settings(max_examples=200)
+@settings(max_examples=long_run.cases(200))
 @given(WEIGHTS)
 def test_each_set_has_come_as_often_as_its_share(weights: list[int]) -> None:
     order = MixOrder((7,) * len(weights), tuple(weights), 100, 1)
@@ -54,7 +55,7 @@ def test_so_it_has_where_weights_are_large_or_many(weights: tuple[int, ...]) -> 
         assert (np.bincount(sets[: len(weights)]) == 1).all()
 
 
-@settings(max_examples=100)
+@settings(max_examples=long_run.cases(100))
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=5),
     st.one_of(st.none(), st.integers(-(2**80), 2**80)),

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads, spread
+from tests.support import long_run
 
 FILE = np.random.default_rng(0).integers(0, 256, 1 << 17, dtype=np.uint8).tobytes()
 
@@ -37,7 +38,7 @@ def perform(plan: _core.Plan) -> bytes:
     return bytes(buffer)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(
     extents_lists,
     st.integers(0, 20000),
@@ -69,7 +70,7 @@ def test_a_plan_reads_what_is_needed_once_and_tells_where_it_lies(pairs, gap, al
     assert totals.requests == len(plan.requests)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=long_run.cases(100), deadline=None)
 @given(extents_lists)
 def test_without_gap_or_alignment_nothing_is_wasted(pairs):
     totals = plan_reads(array(pairs), PlanOptions(gap_bytes_max=0), alignment=1).totals
@@ -116,7 +117,7 @@ def test_impossible_options_are_refused(bad):
         PlanOptions(**bad)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=long_run.cases(500))
 @given(
     pairs=st.lists(
         st.tuples(st.integers(0, 40_000), st.integers(0, 20_000), st.integers(1, 2)), min_size=1
@@ -144,7 +145,7 @@ def test_the_spread_counts_a_page_that_neighbours_share_once():
     assert spread(extents, 5000).tolist() == [4096, 4096 + 4096, 0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(extents_lists, st.integers(0, 20000), st.integers(0, 1 << 18))
 def test_a_plan_gives_up_gaps_until_it_fits_its_room(pairs, gap, room):
     options = PlanOptions(gap_bytes_max=gap)

@@ -33,7 +33,7 @@ drawn = st.builds(
 @given(drawn)
 def test_each_record_of_a_round_is_read_once_by_its_holder(rounds: Rounds) -> None:
     count = rounds.epoch.count
-    holders = rounds.holder(np.arange(count))
+    holders = rounds.owner(np.arange(count))
     places = rounds.of(np.arange(count))
     for number in range(len(rounds)):
         begin, end = rounds.begin(number), rounds.begin(number + 1)

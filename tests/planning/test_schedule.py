@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.parts import split_share
+from lmdbio.planning.order import Epoch, Epochs, split_share
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from tests.support import long_run
 
 
 def contiguous_teams(ranks: int, teams: int) -> tuple[tuple[int, ...], ...]:
@@ -61,7 +61,7 @@ def sequence(schedule: Schedule, first: int, last: int) -> list[int]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules())
 def test_the_union_of_shares_is_the_circular_sequence_in_every_aligned_window(
     schedule: Schedule,
@@ -81,7 +81,7 @@ def test_the_union_of_shares_is_the_circular_sequence_in_every_aligned_window(
             assert got == sequence(schedule, first, last)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules())
 def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -97,7 +97,7 @@ def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> 
             )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(schedules())
 def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -118,7 +118,7 @@ def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: S
         assert list(itertools.chain(*chunks)) == sequence(schedule, first, last)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=long_run.cases(300), deadline=None)
 @given(schedules(), st.integers(0, 20))
 def test_what_was_used_ends_where_another_job_is_told_to_begin(
     schedule: Schedule, done: int
@@ -178,7 +178,7 @@ def test_runs_are_the_contiguous_pieces_of_a_teams_batch() -> None:
     assert sum(map(sum, map(sparse.runs, (0, 1)))) == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(schedules())
 def test_tables_have_all_rows_of_their_team_and_no_others(schedule: Schedule) -> None:
     assert schedule.iterations is not None and schedule.blocks is not None
@@ -240,7 +240,7 @@ def test_values_that_describe_no_schedule_are_refused(
         Schedule(**(good | wrong))  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=long_run.cases(200), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 8), st.data())
 def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_holds(
     count: int, batch_size: int, ranks: int, data: st.DataObject
@@ -257,7 +257,7 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
         length=data.draw(st.none() | st.integers(3 * batch_size + 1, 4 * batch_size)),
     )  # fmt: skip
     local = replace(
-        strided, assignment="local", holder=lambda records: holder_of[records.astype(np.int64)]
+        strided, assignment="local", owner=lambda records: holder_of[records.astype(np.int64)]
     )
     for iteration in range(4):
         shares = [local.records(iteration, rank) for rank in range(ranks)]
@@ -280,9 +280,7 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
 
 def test_a_team_that_holds_its_share_takes_it_and_nothing_moves() -> None:
     teams = ((0, 1), (2, 3))
-    schedule = Schedule(
-        8, 8, teams, "local", holder=lambda records: (records % 2).astype(np.int64)
-    )
+    schedule = Schedule(8, 8, teams, "local", owner=lambda records: (records % 2).astype(np.int64))
     assert schedule.team_records(0, 0).tolist() == [0, 2, 4, 6]
     assert [schedule.records(0, rank).tolist() for rank in (2, 3)] == [[1, 3], [5, 7]]
     with pytest.raises(ValueError, match="course"):

@@ -15,6 +15,7 @@ from lmdbio.placement.sources import HomeSources, records_at, row_epochs
 from lmdbio.planning.order import Steps
 from lmdbio.planning.schedule import Places, Schedule
 from lmdbio.planning.stepped import SteppedEpochs
+from tests.support import long_run
 
 EPOCHS = 3
 
@@ -41,7 +42,7 @@ def schedule_of(epochs: SteppedEpochs, k: int = 1, per_team: int = 1) -> Schedul
 
 
 @given(stepped())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=long_run.cases(60), deadline=None)
 def test_each_rank_has_the_samples_of_its_shard_and_then_what_fills_up(
     epochs: SteppedEpochs,
 ) -> None:
@@ -65,7 +66,7 @@ def test_each_rank_has_the_samples_of_its_shard_and_then_what_fills_up(
 
 
 @given(stepped(), st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=long_run.cases(60), deadline=None)
 def test_no_record_is_more_often_at_neighbouring_places_than_is_told(
     epochs: SteppedEpochs, length: int
 ) -> None:
@@ -77,7 +78,7 @@ def test_no_record_is_more_often_at_neighbouring_places_than_is_told(
 
 
 @given(stepped(), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=long_run.cases(40), deadline=None)
 def test_roots_find_the_records_and_the_epochs_of_their_rows(
     epochs: SteppedEpochs, k: int, per_team: int
 ) -> None:
@@ -86,7 +87,7 @@ def test_roots_find_the_records_and_the_epochs_of_their_rows(
         for team in range(len(schedule.teams)):
             places: tuple[Places, ...] = schedule.team_places(block, team)
             records = schedule.team_records(block, team).tolist()
-            assert records_at(schedule, epochs, list(places)).tolist() == records
+            assert records_at(schedule, list(places)).tolist() == records
             numbers = np.concatenate([one.numbers() for one in places]) + schedule.first_place
             found: list[int] = []
             for number, end in row_epochs(schedule, block, team):

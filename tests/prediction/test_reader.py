@@ -38,7 +38,7 @@ def measured(path: Path, rate: float) -> None:
         Sample("direct", "random", 4096, 8, int(rate * 256), 1.0),
     )
     jobs = (Staggering(2, 2, "blocked", 1.0, (TokenSample(0, (2 * rate * MIB,)),)),)
-    identity = calibration.identity(storage.look_at_folder(path))
+    identity = calibration.identity(storage.inspect_folder(path))
     calibration.store(Calibration(identity, 1.0, samples, jobs))
 
 

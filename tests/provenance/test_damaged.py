@@ -30,7 +30,7 @@ from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, MovedError, ProvenanceError
 from lmdbio.planning.mode import Mode
 from lmdbio.provenance import BLOCKS_AT, Provenance, file
-from lmdbio.provenance.contents import _Here
+from lmdbio.provenance.contents import LocalContents
 from lmdbio.system import log
 from tests.support import databases
 
@@ -126,14 +126,14 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, case: Case) -> Made:
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     """Returns the warnings of the log since it was asked last."""
     heard: list[str] = []
-    monkeypatch.setattr(log, "_told", set())
+    monkeypatch.setattr(log, "_logged", set())
     logger, handler = logging.getLogger("lmdbio"), logging.Handler(logging.WARNING)
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
 
     def since() -> list[str]:
         found = heard.copy()
         heard.clear()
-        log._told.clear()
+        log._logged.clear()
         return found
 
     monkeypatch.setattr(logger, "propagate", False)
@@ -205,7 +205,7 @@ def test_a_set_of_which_one_has_a_damaged_one(
 def of_block(sidecar: Path) -> int:
     """A bit in the middle of the first block."""
     with Provenance.open(sidecar) as opened:
-        return 8 * (BLOCKS_AT + int(opened.sections[0]._entry.block_stored[0]) // 2)
+        return 8 * (BLOCKS_AT + int(opened.sections[0]._entry.blocks["stored"][0]) // 2)
 
 
 @pytest.fixture
@@ -357,9 +357,9 @@ def test_one_that_cannot_be_read_is_passed_over_as_well(
     damaged: Made, told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damaged.flip(of_block(damaged.sidecar))  # sound again
-    read = _Here.read
+    read = LocalContents.read
 
-    def fail(self: _Here, offset: int, length: int) -> bytes:
+    def fail(self: LocalContents, offset: int, length: int) -> bytes:
         if offset:
             raise OSError(5, "Input/output error", str(self.path))
         return read(self, offset, length)
@@ -367,7 +367,7 @@ def test_one_that_cannot_be_read_is_passed_over_as_well(
     monkeypatch.setattr(file, "_OPEN_BYTES", BLOCKS_AT)  # of a larger one blocks are read apart
     wanted = [value for _, value in damaged.items]
     with lmdbio.Records(damaged.folder) as records:
-        monkeypatch.setattr(_Here, "read", fail)
+        monkeypatch.setattr(LocalContents, "read", fail)
         assert list(records) == wanted
     (text,) = told()
     assert "cannot be read: Input/output error; the tree is walked instead" in text

@@ -22,12 +22,14 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import _core, provenance
+from lmdbio import _core
 from lmdbio._core import KeyForm, KeyRun
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError, ProvenanceError, StaleError
 from lmdbio.provenance import Entry, Provenance
+from lmdbio.provenance.directory import pack_directory
+from lmdbio.provenance.entry import BLOCK, NUMBERS, pack_entry
 from tests.support import databases
 from tests.support.forging import (
     Unsealed,
@@ -35,7 +37,6 @@ from tests.support.forging import (
     number_blocks,
     seal,
     seal_raw,
-    set_rows,
     unseal,
 )
 
@@ -134,7 +135,7 @@ def change_each(sidecar: Path, change: Callable[[list[int]], list[int]]) -> None
         each = change(opened.section(NAME).each_key().tolist())
     if entry.keys:
         entry.keys = (dataclasses.replace(entry.keys[0], count=len(each)),)
-    stored = int(entry.block_stored.sum())
+    stored = int(entry.blocks["stored"].sum())
     entry.groups, blocks = number_blocks(each)
     found.blocks = found.blocks[:stored] + blocks
     seal(sidecar, found)
@@ -164,7 +165,7 @@ def test_verify_finds_an_order_that_is_none(tmp_path: Path) -> None:
     verify(tmp_path / "env")
     found = unseal(sidecar)
     (entry,) = found.entries
-    blocks = found.blocks[: int(entry.block_stored.sum())]
+    blocks = found.blocks[: int(entry.blocks["stored"].sum())]
     for steps in ([0] * 199 + [1], [0] * 199 + [399]):  # a record twice; one before the first
         entry.order, packed = number_blocks(steps)
         found.blocks = blocks + packed
@@ -248,20 +249,19 @@ for file in files:
 
 
 def empty(name: bytes) -> Entry:
-    nothing = np.empty(0, np.uint32)
-    return Entry(name, NONE, 0, 0, 0, *[nothing] * 4, nothing.astype(np.uint8))
+    return Entry(name, NONE)
 
 
 def rows(count: int) -> np.ndarray:
     """Blocks that are all alike."""
-    return np.tile(np.array([1, 9, 20, 7, 1], np.uint32), (count, 1))
+    return np.full(count, np.array((1, 9, 20, 7, 1), BLOCK))
 
 
 def many_names(found: Unsealed, names: list[bytes]) -> bytes:
     """The directory, with empty databases of these names."""
-    head = bytearray(provenance.pack_directory(found.facts, []))
+    head = bytearray(pack_directory(found.facts, []))
     struct.pack_into("<I", head, 12, len(names))
-    packed = {name: provenance.pack_entry(empty(name)) for name in set(names)}
+    packed = {name: pack_entry(empty(name)) for name in set(names)}
     return bytes(head) + b"".join(packed[name] for name in names)
 
 
@@ -274,11 +274,10 @@ def attackers(found: Unsealed) -> dict[str, tuple[bytes, str]]:
     )
 
     def with_entry(**given: Any) -> bytes:
-        return provenance.pack_directory(facts, [dataclasses.replace(entry, **given)])
+        return pack_directory(facts, [dataclasses.replace(entry, **given)])
 
-    blocks = dataclasses.replace(entry)
-    set_rows(blocks, rows(3_900_000))
-    numbers = np.tile(np.array([8192, 9, 20, 7], np.uint32), (4_000_000, 1))
+    blocks = dataclasses.replace(entry, blocks=rows(3_900_000))
+    numbers = np.full(4_000_000, np.array((8192, 9, 20, 7), NUMBERS))
     run = KeyRun(KeyForm.LITERAL, 0, 1, 0, b"k")
     dup = dataclasses.replace(entry.database, flags=4)
     of_dups = dataclasses.replace(facts, main_db=dup)
@@ -289,14 +288,14 @@ def attackers(found: Unsealed) -> dict[str, tuple[bytes, str]]:
         "a database too many": (many_names(roomy, [b"a"] * 16_385), "16,385 databases, more than"),
         "one name": (many_names(roomy, [b"a"] * 16_384), "describes database 'a' twice"),
         "more than there are": (many_names(found, [b"a"] * 602), "602 databases, more than"),
-        "many blocks": (provenance.pack_directory(facts, [blocks]), "more blocks than its file"),
+        "many blocks": (pack_directory(facts, [blocks]), "more blocks than its file"),
         "much order": (with_entry(order=numbers), "more blocks than its file"),
         "many counts": (with_entry(groups=numbers), "more blocks than its file"),
         "many keys": (
-            provenance.pack_directory(of_dups, [grouped_entry]),
+            pack_directory(of_dups, [grouped_entry]),
             "more keys than records",
         ),
-        "keys of none": (provenance.pack_directory(facts, literals), "another number of keys"),
+        "keys of none": (pack_directory(facts, literals), "another number of keys"),
         "zeros": (many_names(found, []) + bytes(60 << 20), "bytes left over"),
     }
 

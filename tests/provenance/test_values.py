@@ -27,6 +27,7 @@ from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.provenance import Provenance
+from lmdbio.provenance.frames import pack_numbers
 from lmdbio.provenance.freshness import TreeDigest
 from tests.support import databases
 
@@ -402,7 +403,7 @@ def test_counts_that_do_not_read_back_are_not_published(
 
     def turned(numbers: Any) -> bytes:
         written.append(len(numbers))
-        return provenance.pack_numbers(numbers[::-1])
+        return pack_numbers(numbers[::-1])
 
     monkeypatch.setattr("lmdbio.provenance.writer.pack_numbers", turned)
     with pytest.raises(lmdbio.ProvenanceError, match="does not read back as walked"):

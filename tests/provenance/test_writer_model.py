@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import _core, provenance
+from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.locate.open import open_record_index
-from lmdbio.provenance import Provenance, writer_model
+from lmdbio.provenance import BLOCKS_AT, Provenance, writer_model
+from lmdbio.provenance.directory import pack_directory, pack_preamble
+from lmdbio.provenance.frames import compress
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Writer
 from lmdbio.provenance.writer_model import Evidence, find_history
@@ -166,7 +168,7 @@ def test_why_there_is_none_is_said(tmp_path: Path, change: dict, reason: str) ->
 
 def test_large_databases_are_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "env", 300, 3000, every=100)
-    monkeypatch.setattr("lmdbio.convert.clues.RECORDS_MAX", 299)
+    monkeypatch.setattr("lmdbio.convert.database_walk.RECORDS_MAX", 299)
     monkeypatch.setattr(writer_model, "RECORDS_MAX", 299)
     report = convert(path)
     assert (report.replayed, report.blocks_runs) == (0, 1)
@@ -316,9 +318,9 @@ def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
         ({"commit_every": 3000}, "other transactions"),
     ):
         entry.history = dataclasses.replace(convert_history(path), **change)
-        raw = provenance.pack_directory(facts, [entry])
-        stored = provenance.compress(raw)
-        head = provenance.pack_preamble(provenance.BLOCKS_AT, stored, len(raw))
+        raw = pack_directory(facts, [entry])
+        stored = compress(raw)
+        head = pack_preamble(BLOCKS_AT, stored, len(raw))
         sidecar.write_bytes(head + stored)
         with pytest.raises(ProvenanceError, match=reason):
             lmdbio.Records(path, locate="provenance", check="always")[7]

@@ -19,7 +19,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.pylmdb import reader_slots
+from lmdbio.system import reader_slots
 
 COUNT = 50
 KEYS = [b"%04d" % i for i in range(COUNT)]

@@ -15,7 +15,7 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.reader import arena, caching, holdings
+from lmdbio.reader import caching, record_rows, round_cache
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -167,13 +167,13 @@ def test_memory_that_is_not_there_is_an_error(path: Path, monkeypatch: pytest.Mo
 def test_sizes_of_records_are_asked_for_its_need_and_its_plan_alone(
     path: Path, placement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, rooms = list[int](), arena.record_rooms
+    asked, rooms = list[int](), record_rows.record_rooms
 
     def told(source: Any, count: int) -> Any:
         asked.append(count)
         return rooms(source, count)
 
-    monkeypatch.setattr(arena, "record_rooms", told)
+    monkeypatch.setattr(record_rows, "record_rooms", told)
     read(path, lmdbio.Cache("512K", placement=placement))
     assert asked == [COUNT, COUNT]
 
@@ -202,7 +202,7 @@ def test_what_was_kept_before_the_file_is_written_stays_as_it_was(
 def test_what_was_not_kept_ends_the_reading_when_the_file_is_written(
     path: Path, values: list[bytes], placement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "BLOCKS_AHEAD", 4)
+    monkeypatch.setattr(round_cache, "BLOCKS_AHEAD", 4)
     cache = lmdbio.Cache("200K", placement=placement)
     with Reader(
         path, 7, mode=ONE_ITERATION, shuffle="global", epochs=3, cache=cache, slots=2

@@ -335,7 +335,7 @@ def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
     identity = FileIdentity.of(Path(source.path).stat())
     seen = roots.DataSetFacts(source.path, identity, 1, 1, source.count)
     monkeypatch.setattr(roots, "open_record_index", lambda *_args, **_more: source)
-    monkeypatch.setattr(roots, "_look", lambda *_args: seen)
+    monkeypatch.setattr(roots, "_database_facts", lambda *_args: seen)
 
     def choose_unseen(_engine: object, access: Access, keyword: Overrides) -> Choice:
         return choose(access, Storage(), keyword=keyword)

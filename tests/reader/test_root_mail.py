@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lmdbio.reader import flow_control, root_mail
+from lmdbio.reader import flow, root_mail
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.share import Kind, Turns, chain_of
 from lmdbio.share.mail import Letter
@@ -32,7 +32,7 @@ now_s = 0.0
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     clock = SimpleNamespace(monotonic=lambda: now_s)
     monkeypatch.setattr(root_mail, "time", clock)
-    monkeypatch.setattr(flow_control, "time", clock)
+    monkeypatch.setattr(flow, "time", clock)
     yield
 
 

@@ -53,7 +53,7 @@ def test_a_short_one_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_long_one_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
-    monkeypatch.setattr(warm_up, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(warm_up, "SILENT_SECONDS", 0.0)
     show(Part(), (1, 2), is_shown=False)
     assert not shown.getvalue()
     show(Part(), (3 * 10**6, 10**7), (4 * 10**6, 10**7))
@@ -63,7 +63,7 @@ def test_a_long_one_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_terminal_the_logger_hears_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(warm_up, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(warm_up, "SILENT_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, "lmdbio"):
         show(Part(), (1 << 20, 4 << 20), (2 << 20, 4 << 20))
     assert [record.message for record in caplog.records] == [

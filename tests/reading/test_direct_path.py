@@ -27,7 +27,7 @@ from lmdbio.reading import blocks, direct_path
 from tests.support import databases
 
 COUNT, BYTES = 400, 100_000
-look = storage.look
+inspect = storage.inspect
 
 
 def value(index: int) -> bytes:
@@ -47,8 +47,8 @@ def lies_on(monkeypatch, *, disk: bool) -> None:
     known.forget()
     monkeypatch.setattr(
         storage,
-        "look",
-        lambda *args, **kwargs: replace(look(*args, **kwargs), disk=disk, file_system="some"),
+        "inspect",
+        lambda *args, **kwargs: replace(inspect(*args, **kwargs), disk=disk, file_system="some"),
     )
 
 

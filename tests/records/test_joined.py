@@ -21,7 +21,7 @@ import lmdbio
 from lmdbio import Records
 from lmdbio.convert.convert import convert
 from lmdbio.records.records import open_records
-from tests.support import ROOT, databases
+from tests.support import ROOT, databases, long_run
 
 COUNTS = (40, 0, 7, 300)
 
@@ -134,7 +134,7 @@ sys.setswitchinterval(1e-6)
 threads = [threading.Thread(target=read) for _ in range(3)]
 for thread in threads:
     thread.start()
-for _ in range(150):
+for _ in range(FORKS):
     child = os.fork()
     if not child:
         os._exit(0 if len(sets[0].read(range(count))) == count else 1)
@@ -146,7 +146,14 @@ for thread in threads:
 
 
 def test_forks_and_threads_that_read_do_not_wait_for_one_another(paths: list[Path]) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, *map(str, paths)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        FORKING.replace("FORKS", str(long_run.cases(150, 40))),
+        *map(str, paths),
+    ]
     subprocess.run(command, check=True, timeout=60, cwd=ROOT)
 
 

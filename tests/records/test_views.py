@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 
 import lmdbio
 from lmdbio.records.samples import View
-from tests.support import databases
+from tests.support import databases, long_run
 from tests.support.programs import read_ocr, write_ocr
 
 COUNT = 700
@@ -83,7 +83,7 @@ def test_a_view_is_the_sequence_of_its_samples(records: lmdbio.Records, indices:
             view.key(bad)
 
 
-@settings(max_examples=30)
+@settings(max_examples=long_run.cases(30))
 @given(data=st.data())
 def test_views_of_views_are_one_mapping(records: lmdbio.Records, data: st.DataObject) -> None:
     view: Any = records

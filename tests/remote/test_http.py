@@ -25,8 +25,8 @@ import lmdb
 import pytest
 
 from lmdbio.remote import open_url
+from lmdbio.remote.connection import Pool
 from lmdbio.remote.http import HttpFile
-from lmdbio.remote.pool import Pool
 from lmdbio.remote.retry import AbandonedError, Deadline, RetryPolicy
 from lmdbio.remote.url import Target
 from tests.remote.fault_plans import POLICY, try_plan

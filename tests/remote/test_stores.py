@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio.copy import pull
+from lmdbio.convert.pulling import pull
 from lmdbio.errors import MissingExtraError
 from lmdbio.remote import http as remote_http, open_url, store
 from tests.support import databases

@@ -29,10 +29,11 @@ import lmdbio
 from lmdbio import Cache
 from lmdbio.cache import find
 from lmdbio.cli import cli
+from lmdbio.convert import pulling
 from lmdbio.convert.convert import convert
+from lmdbio.convert.pulling import pull
 from lmdbio.convert.verify import verify
-from lmdbio.copy import pull, pulling
-from lmdbio.remote.data import open_data
+from lmdbio.remote import open_data
 from tests.support import ROOT, databases
 from tests.support.range_server import Asked, Fault, RangeServer
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio import _core
-from lmdbio.placement import papers
-from lmdbio.placement.papers import NodeUses
+from lmdbio.placement import owners
+from lmdbio.placement.owners import NodeUses
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.simulate import (
     POLICIES,
@@ -32,6 +32,7 @@ from lmdbio.simulate import (
     changed,
     run,
 )
+from tests.support import long_run
 
 SMALL = replace(SCENARIOS[1], data=Data(2_000, 1.0, 0.3), training=Training(3, 40))
 
@@ -119,7 +120,7 @@ shapes = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=long_run.cases(60), deadline=None)
 @given(shapes, st.booleans())
 def test_every_use_is_read_once_and_nobody_beats_the_bound(
     scenario: Scenario, all_are_clients: bool
@@ -202,7 +203,7 @@ def test_frequency_holds_what_is_used_most(
     """Against a few lines: most used first, ties by number, fetched by first use."""
     chance = np.random.default_rng(count)
     access = chance.integers(0, count, (nodes, 5 * epochs)).astype(np.uint32)
-    held = papers.frequency(NodeUses(access, epochs, np.ones(count)), [capacity, 3.0])
+    held = owners.frequency_by_node(NodeUses(access, epochs, np.ones(count)), [capacity, 3.0])
     for row, parts in zip(access.tolist(), held, strict=True):
         ranked = sorted(set(row), key=lambda record: (-row.count(record), record))
         first, second = ranked[:capacity], ranked[capacity : capacity + 3]
@@ -212,11 +213,11 @@ def test_frequency_holds_what_is_used_most(
 
 def test_home_gives_each_node_its_part_and_first_what_it_used() -> None:
     nobody = np.empty((3, 0), np.uint32)
-    held = papers.home(NodeUses(nobody, 1, np.ones(10)), [2.0, 1.5])
+    held = owners.home_by_node(NodeUses(nobody, 1, np.ones(10)), [2.0, 1.5])
     assert [[part.tolist() for part in parts] for parts in held] == [
         [[0, 1], [2]], [[3, 4], [5]], [[6, 7], [8]],
     ]  # fmt: skip
-    first = papers.first(NodeUses(np.array([[4, 1, 3]], np.uint32), 1, np.ones(5)), [2.0])
+    first = owners.first_by_node(NodeUses(np.array([[4, 1, 3]], np.uint32), 1, np.ones(5)), [2.0])
     assert first[0][0].tolist() == [4, 1]
 
 
@@ -235,7 +236,7 @@ def test_a_buffer_of_three_records_holds_three_whatever_their_size(size: float) 
     scenario = Scenario(environment, Data(1_000, size), Training(2, 20))
     assert outcome(scenario, "staging_pool").seconds == pytest.approx(20.17, abs=0.01)
     nobody = np.empty((1, 0), np.uint32)
-    assert len(papers.home(NodeUses(nobody, 1, np.full(3, size)), [3 * size])[0][0]) == 3
+    assert len(owners.home_by_node(NodeUses(nobody, 1, np.full(3, size)), [3 * size])[0][0]) == 3
 
 
 def test_records_without_bytes_are_refused() -> None:

@@ -30,6 +30,7 @@ from lmdbio.simulate import (
     run_reader,
     run_readers,
 )
+from tests.support import long_run
 
 PAGE, MIB = 4096, 1 << 20
 OPTIONS = PlanOptions(0, 64 << 10)
@@ -144,7 +145,7 @@ caches = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=long_run.cases(80), deadline=None)
 @given(
     st.integers(20, 200), st.integers(1, 4), st.integers(1, 3), st.integers(1, 250), shuffles,
     caches, st.integers(0, 9), st.booleans(),

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lmdbio import _core, provenance
+from lmdbio import _core
 from lmdbio.provenance import BLOCKS_AT, Entry, Facts, Provenance
+from lmdbio.provenance.directory import pack_directory, pack_preamble
+from lmdbio.provenance.entry import BLOCK, NUMBERS
+from lmdbio.provenance.frames import compress, pack_numbers
 
 Numbers = Sequence[int]
 
@@ -34,19 +37,19 @@ class Unsealed:
 def unseal(sidecar: Path) -> Unsealed:
     with Provenance.open(sidecar) as opened:
         entries = [section._entry for section in opened.sections]
-        stored = sum(int(e.block_stored.sum()) + e.numbers_bytes for e in entries)
+        stored = sum(entry.stored_bytes for entry in entries)
         facts = opened.facts
     return Unsealed(facts, entries, sidecar.read_bytes()[BLOCKS_AT : BLOCKS_AT + stored])
 
 
 def seal(sidecar: Path, what: Unsealed) -> int:
     """Writes it; how many bytes it has."""
-    return seal_raw(sidecar, provenance.pack_directory(what.facts, what.entries), what.blocks)
+    return seal_raw(sidecar, pack_directory(what.facts, what.entries), what.blocks)
 
 
 def seal_raw(sidecar: Path, directory: bytes, blocks: bytes) -> int:
-    stored = provenance.compress(directory)
-    head = provenance.pack_preamble(BLOCKS_AT + len(blocks), stored, len(directory))
+    stored = compress(directory)
+    head = pack_preamble(BLOCKS_AT + len(blocks), stored, len(directory))
     return sidecar.write_bytes(head + blocks + stored)
 
 
@@ -54,10 +57,10 @@ def number_blocks(*parts: Numbers) -> tuple[np.ndarray, bytes]:
     """Blocks of numbers: what the directory tells of them, and their bytes."""
     rows, packed = [], []
     for part in parts:
-        raw = provenance.pack_numbers(np.array(part, np.uint64))
-        packed.append(provenance.compress(raw))
+        raw = pack_numbers(np.array(part, np.uint64))
+        packed.append(compress(raw))
         rows.append((len(part), len(raw), len(packed[-1]), zlib.crc32(packed[-1])))
-    return np.array(rows, np.uint32).reshape(-1, 4), b"".join(packed)
+    return np.array(rows, NUMBERS), b"".join(packed)
 
 
 def extent_blocks(entry: Entry, layout: _core.Layout, extents: _core.Extents) -> bytes:
@@ -65,16 +68,9 @@ def extent_blocks(entry: Entry, layout: _core.Layout, extents: _core.Extents) ->
     rows, packed = [], []
     while len(extents):
         block = _core.encode_block(layout, extents)
-        packed.append(provenance.compress(block.raw))
+        packed.append(compress(block.raw))
         row = (block.records, len(block.raw), len(packed[-1]), zlib.crc32(packed[-1]))
         rows.append((*row, block.form))
         extents = extents[block.records :]
-    set_rows(entry, np.array(rows, np.uint32).reshape(-1, 5))
+    entry.blocks = np.array(rows, BLOCK)
     return b"".join(packed)
-
-
-def set_rows(entry: Entry, rows: np.ndarray) -> None:
-    """Has an entry hold these blocks: records, raw and stored size, crc32, form in a row."""
-    columns = rows.T
-    entry.block_records, entry.block_raw, entry.block_stored, entry.block_crc = columns[:4]
-    entry.block_form = columns[4].astype(np.uint8)

@@ -20,9 +20,9 @@ import pytest
 
 import lmdbio
 from lmdbio.machine.overrides import Overrides
-from lmdbio.pylmdb import reader_slots
 from lmdbio.reading import file_cache
 from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.system import reader_slots
 from tests.support import ROOT, databases
 from tests.support.in_memory import memory_engine as memory_engine
 
@@ -256,7 +256,7 @@ def test_an_environment_collected_while_slots_are_acquired_hangs_nothing(tmp_pat
     one, other = build(tmp_path / "a", count=3), build(tmp_path / "b", count=3)
     code = """
         import gc, lmdb
-        from lmdbio.pylmdb import reader_slots as snapshot
+        from lmdbio.system import reader_slots as snapshot
         signal.alarm(20)
         plain = snapshot._open
         def collecting(*args, **kwargs):

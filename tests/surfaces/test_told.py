@@ -20,16 +20,16 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, share
+from lmdbio.convert import database_walk
 from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage, tuned_folder
 from lmdbio.machine.choice import choose
 from lmdbio.provenance import Section, paths
-from lmdbio.pylmdb import reader_slots
 from lmdbio.reading import direct_path, engines
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.file_cache import FileCache
-from lmdbio.system import background, log
+from lmdbio.system import log, reader_slots
 from lmdbio.system.publish import Draft
 from tests.support import databases
 
@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """Level and text of all that was told."""
-    monkeypatch.setattr(log, "_told", set())
+    monkeypatch.setattr(log, "_logged", set())
     with caplog.at_level(logging.INFO, "lmdbio"):
         yield lambda: [
             (record.levelname, record.getMessage())
@@ -311,7 +311,7 @@ def test_a_calibration_that_cannot_be_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with _core.Engine(path / "data.mdb") as engine:
-        looked = storage.look(engine, cached=False, thorough=True)
+        looked = storage.inspect(engine, cached=False, thorough=True)
     file = calibration.file_of(calibration.identity(looked))
     file.parent.mkdir(parents=True)
     file.write_text("{}")
@@ -323,15 +323,15 @@ def test_a_calibration_that_cannot_be_used(
 def test_a_cache_folder_that_cannot_be_looked_into(
     path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned, "folder", fail(OSError))
+    monkeypatch.setattr(tuned_folder, "folder", fail(OSError))
     read_all(path, lock=False)
     assert only(told(), "lmdbio tune may have measured is not looked for") == "INFO"
 
 
 def test_a_thread_that_does_not_start(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background._thread, "start_new_thread", fail(RuntimeError))
+    monkeypatch.setattr(database_walk._thread, "start_new_thread", fail(RuntimeError))
     done: list[int] = []
-    with background.Beside() as beside:
+    with database_walk.Background() as beside:
         beside.begin(lambda: done.append(1))
     assert done == [1]
     assert only(told(), "work is not done in a thread beside") == "INFO"

@@ -178,7 +178,7 @@ def test_the_cpu_decodes_where_no_gpu_does_and_says_so(
         pytest.skip("there is a GPU")
     # Torch says that there is one, and its driver fails.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr("lmdbio.system.log._told", set())
+    monkeypatch.setattr("lmdbio.system.log._logged", set())
     decoder = Jpeg((8, 8), device="cuda")
     with caplog.at_level(logging.WARNING, "lmdbio"):
         with Loader(folder, 7, decode=decoder) as loader:

@@ -30,8 +30,8 @@ import torchdata.stateful_dataloader as torchdata
 from torch.utils.data import DataLoader
 
 import lmdbio
-from lmdbio.batch import Batch
 from lmdbio.planning.order import Epoch, Shard
+from lmdbio.reading.batch import Batch
 from lmdbio.torch import (
     BatchSampler,
     Dataset,

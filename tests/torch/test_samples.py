@@ -379,7 +379,7 @@ def test_a_transform_that_does_not_return_keeps_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("lmdbio.torch.threads.CLOSE_SECONDS", 0.5)
-    monkeypatch.setattr("lmdbio.system.log._told", set())  # another test may have had this told
+    monkeypatch.setattr("lmdbio.system.log._logged", set())  # another test may have had this told
     begun, for_ever = threading.Event(), threading.Event()
 
     def never(data: bytes) -> None:

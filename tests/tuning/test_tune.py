@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import lmdbio
 from lmdbio import _core
 from lmdbio.cli import cli
-from lmdbio.machine import calibration, storage, tuned
+from lmdbio.machine import calibration, storage, tuned_folder
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.storage import Storage
 from lmdbio.tuning import job, tune
@@ -53,7 +53,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def identity(path: Path) -> str:
     with _core.Engine(path / "data.mdb") as engine:
-        return calibration.identity(storage.look(engine, thorough=True))
+        return calibration.identity(storage.inspect(engine, thorough=True))
 
 
 # --- measuring ----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_where_nothing_was_measured_nothing_is_looked_for(path, monkeypatch):
 
 def test_without_a_home_readers_do_without(path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(tuned.os.path, "expanduser", str)  # so it is where there is none
+    monkeypatch.setattr(tuned_folder.os.path, "expanduser", str)  # so it is where there is none
     lmdbio.Records(path).close()
     told = CliRunner().invoke(cli, ["tune", str(path)])
     assert isinstance(told.exception, FileNotFoundError) and "no home" in str(told.exception)
@@ -301,7 +301,7 @@ def test_a_folder_that_fills_up_is_named(tmp_path, monkeypatch):
 def test_what_is_kept_of_a_server_is_forgotten_without_it(scheme: str) -> None:
     """Nobody listens at this port."""
     url = f"{scheme}://127.0.0.1:9/set/data.mdb"
-    under = storage.look_elsewhere(url)
+    under = storage.inspect_url(url)
     calibration.store(Calibration(calibration.identity(under), 0.0, SAMPLES))
     for told in ("forgotten", "nothing was kept"):
         done = CliRunner().invoke(cli, ["tune", url, "--forget"], catch_exceptions=False)

@@ -1,6 +1,6 @@
 """Starts a program on several ranks that speak over sockets, and ends all when one fails.
 
-    start.py -n RANKS python PROGRAM ARGUMENT ...
+start.py -n RANKS python PROGRAM ARGUMENT ...
 """
 
 from __future__ import annotations

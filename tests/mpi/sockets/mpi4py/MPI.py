@@ -85,7 +85,9 @@ class Intracomm(SocketTransport):
         all_ranks = self.allgather((color, key, self.rank))
         if color == UNDEFINED:
             return None
-        ranks = [rank for other, _, rank in sorted(all_ranks, key=lambda one: one[1:]) if other == color]
+        ranks = [
+            rank for other, _, rank in sorted(all_ranks, key=lambda one: one[1:]) if other == color
+        ]
         store = Folder(self._store.folder, f"{self._store.name}-{self._made}-{color}")
         return Intracomm(ranks.index(self.rank), len(ranks), store)
 
