@@ -32,7 +32,7 @@ enum {
     LIO_MESH_ANY_TAG = -1
 };
 
-/* What is known of a rank. */
+/* A rank, as far as this one knows. */
 enum lio_mesh_state {
     LIO_MESH_AWAY = 0, /* nothing yet, or that it is there */
     LIO_MESH_LEFT = 1, /* it has said farewell */
@@ -66,7 +66,7 @@ int lio_mesh_send(lio_mesh *mesh, uint32_t rank, int32_t tag, const uint8_t *byt
 /* Takes the oldest message with a tag; NULL: none has arrived. */
 lio_mesh_message *lio_mesh_take(lio_mesh *mesh, int32_t tag);
 
-/* Who sent it, how many bytes it has, and these (borrowed). */
+/* Its sender, its size in bytes, and these (borrowed). */
 uint32_t lio_mesh_message_sender(const lio_mesh_message *message);
 uint64_t lio_mesh_message_bytes(const lio_mesh_message *message);
 const uint8_t *lio_mesh_message_content(const lio_mesh_message *message);
@@ -88,8 +88,8 @@ uint64_t lio_mesh_unsent(lio_mesh *mesh);
 /* The mesh as an MPI library; it is the communicator. */
 void lio_mesh_functions(lio_mesh *mesh, lio_mpi *out);
 
-/* Sends what is still to be sent, for at most `timeout_ms`, and farewells; ends the thread. What has
- * arrived can still be taken. */
+/* Sends what is still to be sent, for at most `timeout_ms`, and farewells; ends the thread. A caller
+ * can still take messages that have arrived. */
 void lio_mesh_leave(lio_mesh *mesh, int timeout_ms);
 
 /* Leaves at once, if that was not done, and frees it with all messages that nobody took. In a forked

@@ -4,7 +4,7 @@
 #include "contract.h"
 #include "mesh_part.h"
 
-/* What MPI_Status is here. */
+/* Stands for MPI_Status. */
 typedef struct {
     int source, bytes;
 } status;

@@ -43,7 +43,7 @@ typedef struct lio_sending {
     uint8_t copy[];
 } lio_sending;
 
-/* What a descriptor is that epoll tells of: the first member of what belongs to it. */
+/* The kind of a descriptor that epoll reports: the first member of the struct that owns it. */
 typedef enum { LIO_WOKEN, LIO_LISTENER, LIO_LINK, LIO_INCOMING } lio_mesh_kind;
 
 /* The connection to a rank, from the first message to it on. */
@@ -104,6 +104,9 @@ struct lio_mesh {
     bool retries;       /* a listener's queue was full */
     bool has_left;
 };
+
+/* A greeting begins with it, and each head with its first four bytes. */
+static const uint8_t LIO_MESH_MAGIC[8] = "lmdbioM1";
 
 /* Numbers of 32 and 64 bits as they lie on a connection. */
 static inline uint32_t lio_mesh_u32(const uint8_t *from)

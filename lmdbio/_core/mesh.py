@@ -19,7 +19,7 @@ __all__ = ["Mesh", "MeshMessage", "PeerState"]
 
 
 class PeerState(IntEnum):
-    """What is known of another rank."""
+    """Another rank, as far as this one knows."""
 
     AWAY = int(lib.LIO_MESH_AWAY)  # nothing yet, or that it is there
     LEFT = int(lib.LIO_MESH_LEFT)  # it has said farewell
@@ -113,7 +113,7 @@ class Mesh:
         """Wait until anything has happened since ``seen``; return how much has happened.
 
         Args:
-            seen: what an earlier call returned; 0 at first.
+            seen: count that an earlier call returned; 0 at first.
             timeout_ms: longest time to wait.
         """
         cell = ffi.new("uint64_t *", seen)

@@ -103,7 +103,7 @@ class Job:
     """All ranks that make a Reader together.
 
     Attributes:
-        transport: what carries the messages of its ranks; None: this is one process alone.
+        transport: transport of its messages; None: this is one process alone.
         rank, size: rank of this process, and number of ranks in the job.
         node: job ranks of this rank's node, by node rank.
         node_rank: index of this rank in ``node``.

@@ -76,7 +76,7 @@ class Mail:
         channel: channel over which the letters travel.
 
     Args:
-        transport: what carries the messages of the job.
+        transport: transport of the job.
         number: number of the Reader among those of the job; the same on all ranks.
     """
 

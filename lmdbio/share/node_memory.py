@@ -20,7 +20,7 @@ MEMORY = (1 << 20) + 5
 
 
 class Messages(Protocol):
-    """What carries messages between ranks (``share.sockets``)."""
+    """The transport of a job's ranks (``share.sockets``)."""
 
     rank: int
 

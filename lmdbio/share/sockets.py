@@ -182,7 +182,7 @@ class SocketTransport:
 
     @property
     def group(self) -> SocketTransport:
-        """What a Reader of these ranks takes as its ``comm``."""
+        """The ``comm`` of a Reader of these ranks: this transport."""
         return self
 
     # --- meeting
@@ -350,7 +350,7 @@ class SocketTransport:
         """
         now_s = time.monotonic()
         if self.mesh.states()[sender] is _core.PeerState.LEFT:
-            # What it sent before may still be on its way, by another connection.
+            # Its last messages may still be on their way, by another connection.
             since_s = self._left_s.setdefault(sender, now_s)
             if now_s > since_s + LEFT_SECONDS and self.lost() is None:
                 self._fail(sender, "its process has ended")

@@ -23,7 +23,8 @@ import pytest
 from lmdbio import _core
 from lmdbio._core import Mesh, PeerState
 
-KEY = bytes(range(Mesh.KEY_BYTES))
+#: Of this process alone: sockets have names of it.
+KEY = os.urandom(Mesh.KEY_BYTES)
 SECONDS_MAX = 20.0
 OPEN = Path("/proc/self/fd")
 
@@ -126,7 +127,7 @@ def test_the_one_that_listened_says_farewell(two: list[Mesh]) -> None:
 DIES = """
 import os, sys, time
 from lmdbio._core import Mesh
-mesh = Mesh(1, 2, bytes(range(Mesh.KEY_BYTES)))
+mesh = Mesh(1, 2, bytes.fromhex(sys.argv[4]))
 mesh.place(0, "127.0.0.1", int(sys.argv[1]), is_near=sys.argv[2] == "unix")
 print(mesh.port, flush=True)
 if sys.argv[3] == "connects":
@@ -140,7 +141,7 @@ sys.stdin.read()
 def test_a_process_that_is_killed_is_lost(way: str, who: str) -> None:
     mesh = Mesh(0, 2, KEY)
     with subprocess.Popen(
-        [sys.executable, "-c", DIES, str(mesh.port), way, who],
+        [sys.executable, "-c", DIES, str(mesh.port), way, who, KEY.hex()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as other:

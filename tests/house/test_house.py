@@ -60,6 +60,7 @@ C_ROOMS = (
     "copier",
     "window",
     "exchange",
+    "mesh",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
