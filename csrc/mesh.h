@@ -9,9 +9,11 @@
  *
  * Each process listens, by TCP and by a Unix socket in the abstract namespace, which leaves nothing
  * behind. The first message to a rank connects to it, and so do lio_mesh_connect's; each connection
- * carries messages one way, and begins with the job's key, without which nobody is heard. A rank ends
- * its connections by a farewell. One that ends without is lost, as is one whose machine does not
- * answer any more: messages to it are dropped, and callers are told which rank it is, and why.
+ * carries messages one way, and begins with the job's key, without which nobody is heard: who greets,
+ * or listens, by a Unix socket must also be a process of the same user. The listener welcomes a rank
+ * that it hears. A rank ends its connections by a farewell. One that ends without is lost, as is one
+ * whose machine does not answer any more, while one that is only stopped is not: messages to it are
+ * dropped, and callers are told which rank it is, and why.
  *
  * lio_mesh_functions makes it an MPI library, as far as an exchange needs one (exchange.h).
  */
@@ -55,6 +57,10 @@ uint16_t lio_mesh_port(const lio_mesh *mesh);
  * its Unix socket if that can be reached. */
 void lio_mesh_place(lio_mesh *mesh, uint32_t rank, const uint8_t *host, uint16_t port,
                     uint32_t is_near);
+
+/* Says that all ranks have begun to listen. One that cannot be reached for the first time, or ends before
+ * it has heard this one, had left before: those that are connected to a rank hear of its death. */
+void lio_mesh_met(lio_mesh *mesh);
 
 /* Connects to a rank, so that each of the two hears when the other one ends. */
 int lio_mesh_connect(lio_mesh *mesh, uint32_t rank, lio_error *error);

@@ -16,12 +16,17 @@
 #include "mesh.h"
 
 /* On a connection: first a greeting of the one who connected, then messages, each behind its head.
- * Little-endian. A farewell is a head with a tag of its own; the listener's is one byte. */
+ * Little-endian. A farewell is a head with a tag of its own. The listener says a byte when it hears
+ * the other one, and another as its farewell. */
 enum {
     LIO_GREETING_BYTES = 32, /* magic 8, key 16, rank 4, ranks 4 */
     LIO_HEAD_BYTES = 16,     /* magic 4, tag 4, bytes 8 */
-    LIO_MESH_FAREWELL = -2   /* a tag */
+    LIO_MESH_FAREWELL = -2,  /* a tag */
+    LIO_SAYS_WELCOME = 'W',
+    LIO_SAYS_FAREWELL = 'F'
 };
+
+enum { LIO_MESH_ANSWER_SECONDS = 30 }; /* of a machine, before it is lost */
 
 struct lio_mesh_message {
     lio_mesh_message *next;
@@ -59,6 +64,9 @@ typedef struct lio_link {
     int fd;                    /* -1: none */
     bool is_open;              /* connected */
     uint64_t greeted;          /* bytes of the greeting that are sent */
+    bool is_heard;             /* the rank has said welcome */
+    bool has_unanswered;       /* TCP: the other machine may not have acknowledged all */
+    uint32_t silent_checks;    /* in a row, that saw no answer where one was due */
 } lio_link;
 
 /* A connection of another rank to this one. */
@@ -66,7 +74,8 @@ typedef struct lio_incoming {
     lio_mesh_kind kind;
     struct lio_incoming *next;
     int fd;
-    int64_t rank; /* -1: it has not greeted yet */
+    int64_t rank;      /* -1: it has not greeted yet */
+    uint64_t since_ns; /* when it was accepted */
     uint8_t head[LIO_GREETING_BYTES];
     uint64_t got; /* bytes of the head, or of the message */
     lio_mesh_message *message;
@@ -95,13 +104,15 @@ struct lio_mesh {
     bool has_lost;
     uint32_t lost_rank;
     lio_error lost_why;
-    bool is_leaving;
+    bool is_leaving, has_met;
     uint64_t leave_until_ns;
 
     /* the thread's own */
     lio_incoming *incoming;
     uint32_t strangers; /* incoming ones that have not greeted */
     bool retries;       /* a listener's queue was full */
+    bool has_unanswered;
+    uint64_t checked_ns; /* when answers were last looked for */
     bool has_left;
 };
 
@@ -131,6 +142,16 @@ void *lio_mesh_carry(void *mesh);
 /* The name of a rank's Unix socket, in the abstract namespace. */
 struct sockaddr_un;
 unsigned lio_mesh_name(const lio_mesh *mesh, uint32_t rank, struct sockaddr_un *out);
+
+/* Has the kernel notice that a machine has died, while nothing is to be acknowledged. */
+void lio_mesh_watch_peer(int fd);
+
+/* Whether the other machine owes an answer, and has given none for `since_ms`. A process that is only
+ * stopped owes nothing: its kernel acknowledges, or answers the probes of a full receiver. */
+bool lio_mesh_is_silent(int fd, uint64_t since_ms);
+
+/* Whether the other end of a Unix socket is this user's: its name is free to all until it is bound. */
+bool lio_mesh_is_own_user(int fd);
 
 /* Wakes the thread. */
 void lio_mesh_wake(lio_mesh *mesh);

@@ -62,6 +62,13 @@ void lio_mesh_place(lio_mesh *m, uint32_t rank, const uint8_t *host, uint16_t po
     (void)pthread_mutex_unlock(&m->lock);
 }
 
+void lio_mesh_met(lio_mesh *m)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    m->has_met = true;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
 int lio_mesh_connect(lio_mesh *m, uint32_t rank, lio_error *error)
 {
     if (rank >= m->ranks || rank == m->rank)

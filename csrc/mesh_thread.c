@@ -1,11 +1,12 @@
 /* The thread of a mesh: connects, accepts, writes and reads. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -16,11 +17,12 @@
 #include "trace.h"
 
 /* Bytes that a connection may carry before others get their turn. */
-enum { TURN_BYTES = 8 << 20, EVENTS = 64, RETRY_MS = 5, STRANGERS_MAX = 1024 };
-/* Of TCP: a machine that answers nothing for so long is lost, be it idle or not. */
-enum { ANSWER_SECONDS = 30, PROBE_AFTER_SECONDS = 10, PROBE_EACH_SECONDS = 5, PROBES = 4 };
-
-static const uint8_t FAREWELL = 'F';
+enum { TURN_BYTES = 8 << 20, EVENTS = 64, RETRY_MS = 5 };
+/* Those who connect and do not greet: how many may wait beside the ranks, how long, and how many are
+ * accepted at a time. */
+enum { STRANGERS_MAX = 64, GREET_SECONDS = 10, ACCEPTED_MAX = 64 };
+/* A machine is lost after so many checks in a row that find it silent. */
+enum { CHECK_MS = 1000, SILENT_CHECKS_MAX = LIO_MESH_ANSWER_SECONDS };
 
 /* --- what callers hear of ---------------------------------------------------------------- */
 
@@ -44,11 +46,19 @@ static void end_sending(lio_mesh *m, lio_link *link)
         free(one);
 }
 
+/* A child made by a bare fork() may hold the connection: closing alone would not end its events. */
+static void close_watched(lio_mesh *m, int *fd)
+{
+    if (*fd >= 0) {
+        (void)epoll_ctl(m->epoll, EPOLL_CTL_DEL, *fd, NULL);
+        (void)close(*fd);
+    }
+    *fd = -1;
+}
+
 static void close_link(lio_mesh *m, lio_link *link)
 {
-    if (link->fd >= 0)
-        (void)close(link->fd);
-    link->fd = -1;
+    close_watched(m, &link->fd);
     (void)pthread_mutex_lock(&m->lock);
     while (link->first != NULL)
         end_sending(m, link);
@@ -87,23 +97,6 @@ static void lose(lio_mesh *m, uint32_t rank, int sys_errno, const char *what)
 
 /* --- to other ranks ---------------------------------------------------------------------- */
 
-static void set_option(int fd, int level, int name, int value)
-{
-    (void)setsockopt(fd, level, name, &value,
-                     sizeof value); /* where it fails, the default holds */
-}
-
-/* Sees to it that a machine that has died is noticed. */
-static void watch_peer(int fd)
-{
-    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_SECONDS);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EACH_SECONDS);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ANSWER_SECONDS * 1000);
-}
-
 static bool add(lio_mesh *m, int fd, uint32_t events, lio_mesh_kind *what)
 {
     struct epoll_event event = {.events = events, .data.ptr = what};
@@ -134,10 +127,14 @@ static int dial(lio_mesh *m, lio_link *link, bool is_near)
     if (link->fd < 0)
         return errno;
     if (!is_near)
-        watch_peer(link->fd);
+        lio_mesh_watch_peer(link->fd);
     if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
         return errno;
-    return connect(link->fd, to, size) == 0 ? 0 : errno;
+    if (connect(link->fd, to, size) != 0)
+        return errno;
+    return !is_near || lio_mesh_is_own_user(link->fd)
+               ? 0
+               : EPERM; /* before it is greeted, with the key */
 }
 
 static void want(lio_mesh *m, lio_link *link)
@@ -145,6 +142,33 @@ static void want(lio_mesh *m, lio_link *link)
     (void)pthread_mutex_lock(&m->lock);
     link->is_wanted = true;
     (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* Takes what the listener at the other end has said; returns whether it was its farewell. */
+static bool has_farewell(lio_link *link)
+{
+    uint8_t said[2];
+    bool is_farewell = false;
+    ssize_t got = recv(link->fd, said, sizeof said, MSG_DONTWAIT);
+    for (ssize_t i = 0; i < got; i++) {
+        link->is_heard |= said[i] == LIO_SAYS_WELCOME;
+        is_farewell |= said[i] == LIO_SAYS_FAREWELL;
+    }
+    return is_farewell;
+}
+
+static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *what)
+{
+    bool has_left = link->fd >= 0 && has_farewell(link);
+    (void)pthread_mutex_lock(&m->lock);
+    if (m->has_met && !link->is_heard) /* it listened once, and does not any more */
+        has_left |= sys_errno == 0 || sys_errno == ECONNREFUSED || sys_errno == ECONNRESET ||
+                    sys_errno == EPIPE;
+    (void)pthread_mutex_unlock(&m->lock);
+    if (has_left)
+        end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
+    else
+        lose(m, link->rank, sys_errno, what);
 }
 
 /* Returns whether the rank can be written to. */
@@ -161,20 +185,18 @@ static bool connect_to(lio_mesh *m, lio_link *link)
         return false;
     }
     problem = dial(m, link, is_near);
-    if (is_near && problem != 0 && problem != EAGAIN) { /* another namespace of networks */
-        if (link->fd >= 0)
-            (void)close(link->fd);
+    if (is_near && problem != 0 && problem != EAGAIN) { /* another user or namespace of networks */
+        close_watched(m, &link->fd);
         link->is_near = false;
         problem = dial(m, link, false);
     }
     link->is_open = problem == 0;
     if (problem == EAGAIN) { /* its queue of connections is full */
-        (void)close(link->fd);
-        link->fd = -1;
+        close_watched(m, &link->fd);
         m->retries = true;
         want(m, link);
     } else if (problem != 0 && problem != EINPROGRESS) {
-        lose(m, link->rank, problem, "it cannot be reached");
+        end_link(m, link, problem, "it cannot be reached");
     }
     return link->is_open;
 }
@@ -205,6 +227,7 @@ static int next_pieces(lio_mesh *m, lio_link *link, struct iovec pieces[2], lio_
 
 static void note_written(lio_mesh *m, lio_link *link, lio_sending *one, uint64_t bytes)
 {
+    link->has_unanswered = m->has_unanswered = true;
     if (one == NULL) {
         link->greeted += bytes;
         return;
@@ -217,21 +240,6 @@ static void note_written(lio_mesh *m, lio_link *link, lio_sending *one, uint64_t
     if (m->unsent == 0)
         tell(m);
     (void)pthread_mutex_unlock(&m->lock);
-}
-
-/* Whether the listener at the other end has said farewell. */
-static bool has_farewell(const lio_link *link)
-{
-    uint8_t said = 0;
-    return recv(link->fd, &said, 1, MSG_DONTWAIT) == 1 && said == FAREWELL;
-}
-
-static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *what)
-{
-    if (has_farewell(link))
-        end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
-    else
-        lose(m, link->rank, sys_errno, what);
 }
 
 static void write_some(lio_mesh *m, lio_link *link)
@@ -263,23 +271,55 @@ static void write_some(lio_mesh *m, lio_link *link)
 
 static void link_event(lio_mesh *m, lio_link *link, uint32_t events)
 {
+    int problem = 0;
+    socklen_t size = sizeof problem;
     if (link->fd < 0)
         return;
-    if (!link->is_open && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
-        int problem = 0;
-        socklen_t size = sizeof problem;
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && !link->is_open) {
         (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &problem, &size);
         if (problem != 0) {
-            lose(m, link->rank, problem, "it cannot be reached");
+            end_link(m, link, problem, "it cannot be reached");
             return;
         }
         link->is_open = true;
     }
-    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-        end_link(m, link, 0, "its process has ended");
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+        (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &problem, &size);
+        bool has_ended = problem == 0 || problem == ECONNRESET || problem == EPIPE;
+        end_link(m, link, problem, has_ended ? "its process has ended" : "its connection broke");
+        return;
+    }
+    if ((events & EPOLLIN) != 0 && has_farewell(link)) {
+        end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
         return;
     }
     write_some(m, link);
+}
+
+/* Ends ranks whose machines do not answer. Counts checks, not time: this process may be stopped. */
+static void check_answers(lio_mesh *m)
+{
+    uint64_t now_ns = lio_now_ns(), since_ms = (now_ns - m->checked_ns) / 1000000;
+    if (!m->has_unanswered || since_ms < CHECK_MS)
+        return;
+    m->checked_ns = now_ns;
+    m->has_unanswered = false;
+    (void)pthread_mutex_lock(&m->lock);
+    lio_link *link = m->all_links; /* new ones come before it */
+    (void)pthread_mutex_unlock(&m->lock);
+    for (; link != NULL; link = link->next) {
+        int waiting = 0; /* bytes; a Unix socket has none of this */
+        if (link->fd < 0 || !link->has_unanswered)
+            continue;
+        link->has_unanswered = !link->is_near && ioctl(link->fd, SIOCOUTQ, &waiting) == 0 &&
+                               waiting > 0;
+        bool is_quiet = link->has_unanswered && lio_mesh_is_silent(link->fd, since_ms);
+        link->silent_checks = is_quiet ? link->silent_checks + 1 : 0;
+        if (link->silent_checks >= SILENT_CHECKS_MAX)
+            lose(m, link->rank, ETIMEDOUT, "its machine does not answer");
+        else
+            m->has_unanswered |= link->has_unanswered;
+    }
 }
 
 /* Carries on all links for which somebody has asked. */
@@ -302,9 +342,9 @@ static void serve_links(lio_mesh *m)
 
 /* --- from other ranks -------------------------------------------------------------------- */
 
-static void accept_all(lio_mesh *m, int listener)
+static void accept_some(lio_mesh *m, int listener)
 {
-    for (;;) {
+    for (int i = 0; i < ACCEPTED_MAX; i++) { /* epoll tells again where there are more */
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && errno == EINTR)
             continue;
@@ -313,15 +353,19 @@ static void accept_all(lio_mesh *m, int listener)
                 (void)nanosleep(&(struct timespec){0, RETRY_MS * 1000000}, NULL);
             return;
         }
-        lio_incoming *one = m->strangers < STRANGERS_MAX + m->ranks ? calloc(1, sizeof *one)
-                                                                    : NULL;
+        bool is_known = listener == m->listeners[0] || lio_mesh_is_own_user(fd);
+        lio_incoming *one = is_known ? calloc(1, sizeof *one) : NULL;
         if (one == NULL) {
             (void)close(fd);
             continue;
         }
-        *one = (lio_incoming){.kind = LIO_INCOMING, .fd = fd, .rank = -1, .next = m->incoming};
+        *one = (lio_incoming){.kind = LIO_INCOMING,
+                              .fd = fd,
+                              .rank = -1,
+                              .since_ns = lio_now_ns(),
+                              .next = m->incoming};
         if (listener == m->listeners[0])
-            watch_peer(fd);
+            lio_mesh_watch_peer(fd);
         if (!add(m, fd, EPOLLIN | EPOLLRDHUP, &one->kind)) {
             (void)close(fd);
             free(one);
@@ -339,10 +383,26 @@ static void close_incoming(lio_mesh *m, lio_incoming *one)
         at = &(*at)->next;
     *at = one->next;
     m->strangers -= one->rank < 0;
-    (void)close(one->fd);
+    close_watched(m, &one->fd);
     if (one->message != NULL)
         lio_mesh_message_free(one->message);
     free(one);
+}
+
+/* Ends those who do not greet in time, and the oldest ones where too many wait. */
+static void end_strangers(lio_mesh *m)
+{
+    uint64_t now_ns = lio_now_ns(), newer = 0;
+    for (lio_incoming *one = m->incoming, *next; one != NULL; one = next) { /* newest first */
+        int unread = 0;
+        next = one->next;
+        if (one->rank >= 0)
+            continue;
+        bool has_to_go = newer++ >= STRANGERS_MAX + (uint64_t)m->ranks ||
+                         now_ns - one->since_ns >= GREET_SECONDS * 1000000000ull;
+        if (has_to_go && ioctl(one->fd, FIONREAD, &unread) == 0 && unread == 0)
+            close_incoming(m, one); /* else its greeting may lie there: this process was stopped */
+    }
 }
 
 static bool is_heard(const lio_mesh *m, uint32_t rank)
@@ -351,6 +411,11 @@ static bool is_heard(const lio_mesh *m, uint32_t rank)
         if (one->rank == rank)
             return true;
     return false;
+}
+
+static void say(const lio_incoming *one, uint8_t what)
+{
+    (void)send(one->fd, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Returns whether a rank of this job has greeted. */
@@ -365,6 +430,7 @@ static bool take_greeting(lio_mesh *m, lio_incoming *one)
         return false;
     one->rank = rank;
     m->strangers--;
+    say(one, LIO_SAYS_WELCOME);
     return true;
 }
 
@@ -459,7 +525,7 @@ static void say_farewell(lio_mesh *m)
     m->has_left = true;
     for (lio_incoming *one = m->incoming; one != NULL; one = one->next)
         if (one->rank >= 0)
-            (void)send(one->fd, &FAREWELL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+            say(one, LIO_SAYS_FAREWELL);
     for (lio_link *link = m->all_links; link != NULL; link = link->next)
         if (link->fd >= 0)
             (void)lio_mesh_begin(m, link->rank, LIO_MESH_FAREWELL, NULL, 0, false, NULL, NULL);
@@ -486,12 +552,12 @@ static bool is_over(lio_mesh *m)
 
 static int patience_ms(lio_mesh *m)
 {
-    int limit = m->retries ? RETRY_MS : -1;
+    int limit = m->retries ? RETRY_MS : m->strangers > 0 || m->has_unanswered ? CHECK_MS : -1;
     (void)pthread_mutex_lock(&m->lock);
     for (lio_link *link = m->all_links; link != NULL && limit != 0; link = link->next)
         if (link->is_wanted && !m->retries)
             limit = 0;
-    if (m->is_leaving && limit < 0)
+    if (m->is_leaving && (limit < 0 || limit > RETRY_MS))
         limit = RETRY_MS;
     (void)pthread_mutex_unlock(&m->lock);
     return limit;
@@ -506,7 +572,7 @@ static void take_event(lio_mesh *m, const struct epoll_event *event)
         (void)!read(m->wake, &times, sizeof times);
         break;
     case LIO_LISTENER:
-        accept_all(m, m->listeners[what - m->listener]);
+        accept_some(m, m->listeners[what - m->listener]);
         break;
     case LIO_LINK:
         link_event(m, (lio_link *)(void *)what, event->events);
@@ -526,6 +592,9 @@ void *lio_mesh_carry(void *mesh)
         int count = epoll_wait(m->epoll, events, EVENTS, patience_ms(m));
         for (int i = 0; i < count; i++)
             take_event(m, &events[i]);
+        check_answers(m);
+        if (m->strangers > 0) /* not before: a later event might be one's */
+            end_strangers(m);
     }
     while (m->incoming != NULL)
         close_incoming(m, m->incoming);

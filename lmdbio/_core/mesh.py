@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -87,6 +88,11 @@ class Mesh:
             packed = address.packed
         lib.lio_mesh_place(self.pointer, rank, packed, port, is_near)
 
+    def met(self) -> None:
+        """Say that all ranks listen: one that this one cannot reach from now on has left."""
+        if not self._is_forked:
+            lib.lio_mesh_met(self.pointer)
+
     def connect(self, rank: int) -> None:
         """Connect to a rank, so that each of the two hears when the other one ends."""
         if not self._is_forked:
@@ -131,7 +137,11 @@ class Mesh:
         rank = ffi.new("uint32_t *")
         if not lib.lio_mesh_lost(self.pointer, rank, self._status.error):
             return None
-        return int(rank[0]), ffi.string(self._status.error.reason).decode("utf-8", "replace")
+        error = self._status.error
+        reason = ffi.string(error.reason).decode("utf-8", "replace")
+        if error.sys_errno:
+            reason += f": {os.strerror(error.sys_errno)}"
+        return int(rank[0]), reason
 
     @property
     def unsent(self) -> int:

@@ -208,6 +208,7 @@ class SocketTransport:
             self._place(rank, home, own)
         for rank in _children(self.rank, self.size):
             self.send(rank, MEET, homes)
+        self.mesh.met()
         return self.mesh, homes
 
     def _place(self, rank: int, home: Home, own: Home) -> None:

@@ -8,10 +8,12 @@ die, it is one of its own.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -179,6 +181,84 @@ def test_a_rank_that_nobody_listens_for_is_lost() -> None:
     mesh.leave(0)
 
 
+def met(port: int, *, is_near: bool = False) -> Mesh:
+    """Rank 0, which has met rank 1, that listened at a port, and has nothing from it yet."""
+    mesh = Mesh(0, 2, KEY)
+    mesh.place(1, "127.0.0.1", port, is_near=is_near)
+    mesh.met()
+    return mesh
+
+
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_a_rank_that_left_before_its_first_message_is_not_lost(way: str) -> None:
+    other = Mesh(1, 2, KEY)
+    other.leave()
+    mesh = met(other.port, is_near=way == "unix")
+    mesh.send(1, 0, b"nobody is there")
+    until(lambda: mesh.states()[1] == PeerState.LEFT)
+    assert mesh.lost() is None and mesh.unsent == 0
+    mesh.leave(0)
+
+
+def test_a_rank_that_leaves_before_it_reads_the_greeting_is_not_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        mesh = met(other.getsockname()[1])
+        mesh.send(1, 0, b"nobody reads it")
+        until(lambda: mesh.unsent == 0)
+    until(lambda: mesh.states()[1] == PeerState.LEFT)
+    assert mesh.lost() is None
+    mesh.leave(0)
+
+
+def test_a_rank_that_has_heard_this_one_and_is_cut_off_is_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        mesh = met(other.getsockname()[1])
+        mesh.send(1, 0, b"x")
+        link = other.accept()[0]
+        link.sendall(b"W")
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        link.close()  # by a reset
+        until(lambda: mesh.lost() is not None)
+    lost = mesh.lost()
+    assert lost is not None and "reset" in lost[1]
+    mesh.leave(0)
+
+
+def cut_off(link: socket.socket) -> None:
+    """Let nothing reach a socket any more, as where its machine has died."""
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF: keep 0 bytes
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(nothing))
+    link.setsockopt(socket.SOL_SOCKET, 26, program)  # SO_ATTACH_FILTER
+
+
+def test_a_rank_that_is_stopped_is_not_lost_and_a_dead_machine_is() -> None:
+    """Rank 1 reads nothing; 2 dies while it is written to, and 3 while nothing is said."""
+    mesh = Mesh(0, 4, KEY)
+    with contextlib.ExitStack() as stack:
+        links = []
+        for rank in (1, 2, 3):
+            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            mesh.place(rank, "127.0.0.1", server.getsockname()[1], is_near=False)
+            mesh.connect(rank)
+            links.append(stack.enter_context(server.accept()[0]))
+            until(lambda: len(links[-1].recv(32, socket.MSG_PEEK)) == 32)
+        mesh.send(1, 0, bytes(32 << 20))
+        cut_off(links[1])
+        cut_off(links[2])
+        mesh.send(2, 0, b"x")
+        began = time.monotonic()
+        while mesh.states()[2:] != [PeerState.LOST] * 2 and time.monotonic() < began + 60:
+            assert mesh.states()[1] == PeerState.AWAY
+            time.sleep(0.1)
+        assert time.monotonic() - began > 20
+        time.sleep(2)  # without data its limit would have been the same
+        assert mesh.states() == [PeerState.AWAY] * 2 + [PeerState.LOST] * 2
+        assert mesh.unsent == 32 << 20
+        lost = mesh.lost()
+        assert lost is not None and "timed out" in lost[1]
+    mesh.leave(0)
+
+
 def test_a_near_rank_of_another_network_is_reached_by_tcp() -> None:
     """Its Unix socket cannot be found."""
     one, other = Mesh(0, 2, KEY), Mesh(1, 2, KEY[::-1])
@@ -208,6 +288,92 @@ def test_strangers_are_not_heard(two: list[Mesh], said: bytes) -> None:
 
 def greeting(rank: int, ranks: int) -> bytes:
     return b"lmdbioM1" + KEY + rank.to_bytes(4, "little") + ranks.to_bytes(4, "little")
+
+
+def test_a_crowd_of_strangers_shuts_no_rank_out(two: list[Mesh]) -> None:
+    """The oldest ones are closed."""
+    with contextlib.ExitStack() as stack:
+        crowd = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", two[0].port)))
+            for _ in range(80)
+        ]
+        crowd[0].settimeout(SECONDS_MAX)
+        assert crowd[0].recv(1) == b""
+        crowd[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            crowd[-1].recv(1)
+        two[1].send(0, 0, b"a rank")
+        assert take(two[0], 0) == (1, b"a rank")
+
+
+def test_a_stranger_that_says_nothing_is_closed() -> None:
+    mesh = Mesh(0, 2, KEY)
+    with socket.create_connection(("127.0.0.1", mesh.port)) as stranger:
+        stranger.settimeout(SECONDS_MAX)
+        began = time.monotonic()
+        assert stranger.recv(1) == b""
+        assert time.monotonic() - began > 9.0  # a rank may be slow
+    mesh.leave(0)
+
+
+#: Binds the name of a rank, or greets as a rank, by a Unix socket and as another user.
+OTHER_USER = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+_, way, name, said = sys.argv
+with socket.socket(socket.AF_UNIX) as own:
+    if way == "binds":
+        own.bind(chr(0) + name)
+        own.listen()
+        print("ready", flush=True)
+        other = own.accept()[0]
+    else:
+        own.connect(chr(0) + name)
+        other = own
+        try:
+            other.sendall(bytes.fromhex(said))
+        except BrokenPipeError:
+            pass
+    other.settimeout(20)
+    try:
+        print(other.recv(100), flush=True)
+    except ConnectionResetError:
+        print(b"", flush=True)
+"""
+
+
+def other_user(way: str, rank: int, said: bytes = b"") -> subprocess.Popen[str]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    name = f"lmdbio-{int.from_bytes(KEY[:4], 'little'):08x}-{rank}"
+    return subprocess.Popen(
+        [sys.executable, "-c", OTHER_USER, way, name, said.hex()],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_name_that_another_user_has_bound_is_told_no_key() -> None:
+    with other_user("binds", 1) as thief:
+        assert thief.stdout is not None and thief.stdout.readline() == "ready\n"
+        meshes = [Mesh(rank, 2, KEY) for rank in range(2)]
+        place_all(meshes, is_near=True)
+        meshes[0].send(1, 0, b"by TCP")
+        assert take(meshes[1], 0) == (0, b"by TCP")
+        assert thief.stdout.readline() == "b''\n"
+    for mesh in meshes:
+        mesh.leave(0)
+
+
+def test_another_user_is_not_heard_even_with_the_key() -> None:
+    mesh = Mesh(0, 2, KEY)
+    body = b"lmdb" + bytes(4) + (2).to_bytes(8, "little") + b"hi"
+    with other_user("greets", 0, greeting(1, 2) + body) as thief:
+        assert thief.stdout is not None and thief.stdout.readline() == "b''\n"
+    assert mesh.take(0) is None and mesh.states() == [PeerState.AWAY] * 2
+    mesh.leave(0)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +406,40 @@ def test_a_rank_is_heard_over_one_connection() -> None:
                 second.sendall(greeting(1, 2) + body)
                 assert second.recv(1) == b""
         assert mesh.take(0) is None and mesh.lost() is None
+    mesh.leave(0)
+
+
+def fork_bare() -> int:
+    """Fork as C does: nothing closes what the child holds. It sleeps until it is killed."""
+    child = int(ctypes.PyDLL(None).fork())
+    if child == 0:
+        while True:
+            time.sleep(SECONDS_MAX)
+    return child
+
+
+def test_a_connection_that_a_bare_fork_holds_is_not_watched_after_its_end() -> None:
+    """Else epoll reports what is freed, and does so for ever: the thread would not sleep."""
+    mesh = Mesh(0, 2, KEY)
+
+    def count() -> int:
+        return len(list(OPEN.iterdir()))
+
+    before = count()
+    with socket.create_connection(("127.0.0.1", mesh.port)) as stranger:
+        until(lambda: count() == before + 2)
+        child = fork_bare()
+        try:
+            stranger.sendall(bytes(32))
+            until(lambda: count() == before + 1)
+            stranger.sendall(b"more")
+            used_s, began_s = time.process_time(), time.monotonic()
+            while time.monotonic() < began_s + 0.5:
+                time.sleep(0.1)
+            assert time.process_time() - used_s < 0.1
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     mesh.leave(0)
 
 

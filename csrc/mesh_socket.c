@@ -1,0 +1,59 @@
+/* Whether the other end of a socket is alive, and whose it is.
+ *
+ * A machine that answers nothing for LIO_MESH_ANSWER_SECONDS is lost. The kernel probes connections of
+ * TCP that are idle; where something is to be acknowledged, the thread asks lio_mesh_is_silent. No
+ * limit of the kernel will do there: TCP_USER_TIMEOUT also ends those whose receiver is full, but
+ * answers. Of a full receiver the kernel probes ever more rarely: every PROBE_AFTER_SECONDS from Linux
+ * 6.15 on, and every two minutes before, which is how much later its machine's end is noticed.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "mesh_part.h"
+
+enum { PROBE_AFTER_SECONDS = 10, PROBE_EACH_SECONDS = 5 };
+enum { PROBES = (LIO_MESH_ANSWER_SECONDS - PROBE_AFTER_SECONDS) / PROBE_EACH_SECONDS };
+enum { CONNECT_RETRIES = 4 }; /* after 1, 2, 4 ... s, each: lost after about 30 s */
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
+static void set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value,
+                     sizeof value); /* where it fails, the default holds */
+}
+
+void lio_mesh_watch_peer(int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_SECONDS);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EACH_SECONDS);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    set_option(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, PROBE_AFTER_SECONDS * 1000);
+    set_option(fd, IPPROTO_TCP, TCP_SYNCNT, CONNECT_RETRIES);
+}
+
+bool lio_mesh_is_own_user(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+bool lio_mesh_is_silent(int fd, uint64_t since_ms)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return false;
+    uint32_t heard_ms = info.tcpi_last_ack_recv < info.tcpi_last_data_recv
+                            ? info.tcpi_last_ack_recv
+                            : info.tcpi_last_data_recv;
+    bool is_due = info.tcpi_probes > 0 ||
+                  (info.tcpi_unacked > 0 && info.tcpi_last_data_sent < heard_ms);
+    return is_due && heard_ms >= since_ms;
+}
