@@ -23,7 +23,7 @@ from lmdbio.convert import convert as conversion, verify as verification
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.convert.verify import VerifyReport
 from lmdbio.errors import IncompatibleError
-from lmdbio.provenance import find_data, orders_told, sidecar_file
+from lmdbio.provenance import find_data, orders_recorded, sidecar_file
 from lmdbio.provenance.freshness import Progress, is_described
 from lmdbio.provenance.paths import SUFFIX
 
@@ -184,7 +184,7 @@ def up_to_date(path: Path | str, output: str | None) -> UpToDate | None:
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
         return UpToDate(data, sidecar)
-    if orders_told(sidecar):
+    if orders_recorded(sidecar):
         raise IncompatibleError(
             f"{sidecar}: tells an order of the records, which would be lost: convert {path} by "
             "itself, with --order"

@@ -27,7 +27,7 @@ Report = TypeVar("Report")
 Lines = list[tuple[str, str]]
 
 #: Of more files than these, one paragraph is shown for all.
-FILES_SHOWN = 8
+FILES_DISPLAYED = 8
 #: Files at once: to bring a provenance file to the disk takes longer than to make a small one.
 THREADS = 4
 
@@ -92,11 +92,11 @@ def report_each(
             click.echo(f"lmdbio: {report.error}", err=True)
             continue
         good.append(report)
-        if not as_json and len(files) <= FILES_SHOWN:
+        if not as_json and len(files) <= FILES_DISPLAYED:
             print_facts(lines(report))
     if as_json:
         print_json(reports[0] if is_plain and len(files) == 1 else reports)
-    elif len(files) > FILES_SHOWN:
+    elif len(files) > FILES_DISPLAYED:
         failed = len(reports) - len(good)
         last = [("  failed", f"{failed:,}")] if failed else []
         print_facts([(plural(len(reports), "file"), ""), *totals(good), *last])

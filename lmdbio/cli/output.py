@@ -138,12 +138,12 @@ def bar(what: str) -> Iterator[freshness.Progress]:
 
     console = Console(stderr=True)
     begun = time.monotonic()
-    shown: Progress | None = None
+    displayed: Progress | None = None
     tasks: dict[str, Any] = {}
 
     def advance(done: int, total: int, stage: str) -> None:
-        nonlocal shown
-        if shown is None:
+        nonlocal displayed
+        if displayed is None:
             if not console.is_terminal or time.monotonic() - begun < BAR_AFTER_SECONDS:
                 return
             from rich.progress import (
@@ -155,14 +155,14 @@ def bar(what: str) -> Iterator[freshness.Progress]:
             )
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
-            shown.start()
+            displayed = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+            displayed.start()
         if stage not in tasks:
-            tasks[stage] = shown.add_task(f"{what}: {stage}", total=total)
-        shown.update(tasks[stage], completed=done, total=total)
+            tasks[stage] = displayed.add_task(f"{what}: {stage}", total=total)
+        displayed.update(tasks[stage], completed=done, total=total)
 
     try:
         yield advance
     finally:
-        if shown is not None:
-            shown.stop()
+        if displayed is not None:
+            displayed.stop()

@@ -61,7 +61,7 @@ class CursorIterator(_core.Items):
         if not cursor._is_placed() and not (cursor._failed and self._is_started):
             raise StopIteration
         if not self._is_started:
-            item = cursor._peek(self._wanted)
+            item = cursor._item_here(self._wanted)
             self._is_started = True
             return item
         stalled, self._has_stalled = self._has_stalled, False

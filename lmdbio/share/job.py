@@ -120,7 +120,7 @@ class Job:
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
         self._node_ranks: list[NodeRank] = []  # by job rank; of one process without MPI: none
-        self.has_told = False
+        self.is_known_failed = False
 
     @property
     def alone(self) -> bool:
@@ -151,7 +151,7 @@ class Job:
             own = error
         own, answers = self._exchange(result, own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
-        self.has_told = bool(failed)
+        self.is_known_failed = bool(failed)
         if own is not None:
             raise own
         if failed:
@@ -184,7 +184,7 @@ class Job:
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
-        if self.transport is None or self.has_told:
+        if self.transport is None or self.is_known_failed:
             return
 
         def step() -> None:
@@ -195,9 +195,9 @@ class Job:
 
     def together_local(self, step: Callable[[], T]) -> T:
         """Run a step on every rank as ``together``, and return this rank's own result."""
-        kept: list[T] = []
-        self.together(lambda: kept.append(step()))
-        return kept[0]
+        results: list[T] = []
+        self.together(lambda: results.append(step()))
+        return results[0]
 
     def share_array(self, array: npt.NDArray[Any] | None, takes: Sequence[bool]) -> Any:
         """Send an array of rank 0 to some ranks. Collective over the job.
