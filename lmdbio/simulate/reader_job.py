@@ -8,7 +8,7 @@ home in the iteration that has the first of its records, a window in the one tha
 else a record in its own.
 
 Records come from where they come from in the job itself, since the same functions say so
-(``placement.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
+(``placement.homes``, ``deal``, ``rounds``, ``supply``): the counts by epoch and source are those
 of ``reader.sources()`` of all ranks together, where no root was late. Seconds are a model:
 
     served    by the file system, which all nodes share: requests and bytes of an iteration take
