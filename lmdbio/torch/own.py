@@ -60,7 +60,7 @@ class OwnBatches:
         except BaseException:
             dataset.close()
             raise
-        self.order: dict[str, Any] = {"holder": owner, "mix": dataset.mixing}
+        self.order: dict[str, Any] = {"owner": owner, "mix": dataset.mixing}
         self.dataset, self._recipe, self._workers = dataset, recipe, workers
         self._ahead, self.count = ahead, len(dataset)
         self._threads = WorkerThreads(max(1, workers.setting.count))
