@@ -14,9 +14,9 @@ from lmdbio.cli.files import Lines, Name, files_of, report_each
 from lmdbio.cli.options import (
     OUTPUT,
     database_name,
-    json_option,
     paths_argument,
     provenance_option,
+    sidecar_json_option,
 )
 from lmdbio.cli.output import plural, reading, size, titled
 from lmdbio.convert import convert as conversion, verify as verification
@@ -71,7 +71,7 @@ from lmdbio.provenance.paths import SUFFIX
     help="The keys of the database as they were put, one a line, for readers that ask for records "
     "in this order (order='insertion'). Not needed where keys count, as 00000042 and str(i) do.",
 )
-@json_option
+@sidecar_json_option
 def convert(
     paths: tuple[Path | str, ...],
     output: str | None,
@@ -211,7 +211,7 @@ def contents(report: ConvertReport) -> str:
 @click.command()
 @paths_argument
 @provenance_option
-@json_option
+@sidecar_json_option
 def verify(paths: tuple[Path | str, ...], sidecar: Path | str | None, as_json: bool) -> None:
     """Prove the whole tree of PATH, and its provenance file, sound.
 

@@ -77,6 +77,16 @@ def test_every_command_explains_itself_with_examples() -> None:
         assert "--json" in done.output
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_whose_json_names_a_provenance_file_say_how(name: str) -> None:
+    if name not in ("convert", "verify", "compact", "pull", "info", "demo"):
+        assert '"sidecar" there' not in call(name, "--help").output
+        return
+    assert '(the provenance file is "sidecar" there)' in " ".join(
+        call(name, "--help").output.split()
+    )
+
+
 def test_convert_writes_the_sidecar_beside_the_data_and_says_so(data: Path) -> None:
     done = call("convert", data)
     assert done.exit_code == 0
