@@ -423,7 +423,7 @@ def test_plan_tells_what_an_epoch_in_an_order_takes(data: Path) -> None:
         assert found["requests"] >= found["buffers"] // 2
         assert (found["epochs_without_repeat"] is not None) == order.startswith("groups")
     text = call("plan", data, "--shuffle", "groups:5").output
-    assert "% of a whole permutation" in text and "S < N/G holds" in text
+    assert " % of a whole permutation" in text and "S < N/G holds" in text
     for name in ("group", "windows"):  # with the sizes of a Reader
         assert f"order {name}" in " ".join(call("plan", data, "--shuffle", name).output.split())
     for wrong in ("runs", "windows:4", "runs:x", "groups:0", "global:3"):
