@@ -69,7 +69,7 @@ def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     assert "told before" in output
 
 
-@pytest.mark.program("loading.py", "mixed", "fixed", "tiny", 2)
+@pytest.mark.program("loading.py", "mixed", "fixed", "tiny", 3)
 @pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 3), ("openmpi", 2)], indirect=["mpi"])
 def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_other(
     with_torch: None, output: str, ranks: int
