@@ -17,16 +17,15 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
 from itertools import cycle, islice
 from math import inf
 from pathlib import Path
-from threading import Barrier
 from time import perf_counter
 from typing import Any
 
@@ -451,18 +450,28 @@ def _seconds(
     Raises:
         BaseException: the function has raised it.
     """
-    begin = Barrier(threads + 1)
+    begin = threading.Barrier(threads + 1)
+    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         some = list(islice(cycle(values[number:] + values[:number]), min(calls, len(values))))
         begin.wait()
-        for value in islice(cycle(some), calls):
-            function(value)
+        try:
+            for value in islice(cycle(some), calls):
+                function(value)
+        except BaseException as error:
+            failures.append(error)
 
-    with ThreadPoolExecutor(threads) as pool:
-        workers = [pool.submit(work, number) for number in range(threads)]
-        begin.wait()
-        begun = perf_counter()
-        for worker in workers:
-            worker.result()
-        return perf_counter() - begun
+    # Daemons, for which Python's end does not wait: one may never come back from the function, or
+    # wait for another that could not be started.
+    workers = [threading.Thread(target=work, args=(at,), daemon=True) for at in range(threads)]
+    for worker in workers:
+        worker.start()
+    begin.wait()
+    begun = perf_counter()
+    for worker in workers:
+        worker.join()
+    seconds = perf_counter() - begun
+    if failures:
+        raise failures[0]
+    return seconds

@@ -28,7 +28,7 @@ from lmdbio.cli.choices import (
 )
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
 from lmdbio.cli.files import Name, files_of
-from lmdbio.cli.options import PATH, json_option, paths_argument, provenance_option
+from lmdbio.cli.options import PATH, paths_argument, provenance_option, sidecar_json_option
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
@@ -67,7 +67,7 @@ Lines = list[tuple[str, str]]
 @click.option(
     "--cache", "folder", type=PATH, help="A folder of cache files: tell those of this data set."
 )
-@json_option
+@sidecar_json_option
 def info(
     paths: tuple[Path | str, ...],
     sidecar: Path | str | None,

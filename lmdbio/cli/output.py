@@ -117,15 +117,16 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     left: int = 1,
+    texts: Sequence[str] = (),
     stderr: bool = False,
     width: int = WIDTH,
 ) -> None:
-    """Print a table: the first columns read from the left, all others are numbers."""
+    """Print a table: the first columns and ``texts`` read from the left, others are numbers."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right")
+        table.add_column(column, justify="left" if number < left or column in texts else "right")
     for row in rows:
         table.add_row(*row)
     wide_console(stderr=stderr, width=width).print(table, highlight=False)

@@ -40,7 +40,7 @@ class ProcessCache(NamedTuple):
 
     Attributes:
         reason: reason for it.
-        holder: function from records to the rank of each; None: ranks take their records strided.
+        owner: function from records to the rank of each; None: ranks take their records strided.
     """
 
     reason: Reason

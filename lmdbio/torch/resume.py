@@ -124,7 +124,7 @@ class EpochCursor:
         count: number of samples of an epoch.
         batch_size: number of samples of a rank's step.
         ordering: Ordering of the epochs.
-        holder: function from some samples to the rank that holds each; None: ranks take what is
+        owner: function from some samples to the rank that holds each; None: ranks take what is
             theirs strided.
         mix: order of a ``Mix``, whose places are the samples then; None: there is none.
 
@@ -284,7 +284,7 @@ class EpochSlice:
     Args:
         epoch: order of the epoch.
         shard: this rank's places in it.
-        holder: argument of ``EpochCursor``.
+        owner: argument of ``EpochCursor``.
         source: seed and number of the epoch, which transforms' draws follow from.
     """
 
