@@ -155,4 +155,6 @@ def test_a_communicator_that_is_freed_leaves_nothing_and_keeps_nobody_waiting(
     mpi: launch.Mpi, who: str, mixed: Path
 ) -> None:
     """A launch of its own: letters on freed communicators may be there when MPI ends."""
+    if mpi.name == "sockets":
+        pytest.skip("no communicator of MPI's is freed without MPI")
     assert mpi.run(3, "freed.py", mixed, who).count("all") == 3

@@ -31,7 +31,7 @@ SECONDS_MAX = 30.0
 
 
 class Store:
-    """What torch.distributed's stores do, within a process."""
+    """A store like torch.distributed's, within a process."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
