@@ -69,14 +69,23 @@ int lio_mesh_connect(lio_mesh *mesh, uint32_t rank, lio_error *error);
 int lio_mesh_send(lio_mesh *mesh, uint32_t rank, int32_t tag, const uint8_t *bytes, uint64_t count,
                   lio_error *error);
 
+/* Finds the oldest message with a tag, which stays where it is; NULL: none has arrived. One caller at
+ * a time reads and drops the messages of a tag. */
+const lio_mesh_message *lio_mesh_first(lio_mesh *mesh, int32_t tag);
+
+/* Drops a message that lio_mesh_first has found. */
+void lio_mesh_drop(lio_mesh *mesh, const lio_mesh_message *message);
+
+/* cdef: skip */
 /* Takes the oldest message with a tag; NULL: none has arrived. */
 lio_mesh_message *lio_mesh_take(lio_mesh *mesh, int32_t tag);
+void lio_mesh_message_free(lio_mesh_message *message);
+/* cdef: resume */
 
 /* Its sender, its size in bytes, and these (borrowed). */
 uint32_t lio_mesh_message_sender(const lio_mesh_message *message);
 uint64_t lio_mesh_message_bytes(const lio_mesh_message *message);
 const uint8_t *lio_mesh_message_content(const lio_mesh_message *message);
-void lio_mesh_message_free(lio_mesh_message *message);
 
 /* Waits until something has happened since `seen`, a count that begins at 0, and sets it: a message has
  * arrived, a rank has left or is lost, or all that was to be sent is sent. LIO_PENDING: time is up. */

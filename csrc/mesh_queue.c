@@ -213,12 +213,19 @@ void lio_mesh_message_free(lio_mesh_message *message)
         free(message);
 }
 
-lio_mesh_message *lio_mesh_take(lio_mesh *m, int32_t tag)
+/* Under the lock: the place of the oldest message with a tag, or that of `which`. */
+static lio_mesh_message **find(lio_mesh *m, int32_t tag, const lio_mesh_message *which)
 {
-    (void)pthread_mutex_lock(&m->lock);
     lio_mesh_message **at = &m->arrived;
-    while (*at != NULL && tag != LIO_MESH_ANY_TAG && (*at)->tag != tag)
+    while (*at != NULL &&
+           (which != NULL ? *at != which : tag != LIO_MESH_ANY_TAG && (*at)->tag != tag))
         at = &(*at)->next;
+    return at;
+}
+
+/* Under the lock. */
+static lio_mesh_message *take_at(lio_mesh *m, lio_mesh_message **at)
+{
     lio_mesh_message *message = *at;
     if (message != NULL) {
         *at = message->next;
@@ -226,6 +233,30 @@ lio_mesh_message *lio_mesh_take(lio_mesh *m, int32_t tag)
             m->arrived_end = at;
         message->next = NULL;
     }
+    return message;
+}
+
+const lio_mesh_message *lio_mesh_first(lio_mesh *m, int32_t tag)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    const lio_mesh_message *message = *find(m, tag, NULL);
+    (void)pthread_mutex_unlock(&m->lock);
+    return message;
+}
+
+void lio_mesh_drop(lio_mesh *m, const lio_mesh_message *which)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    lio_mesh_message *message = take_at(m, find(m, 0, which));
+    (void)pthread_mutex_unlock(&m->lock);
+    LIO_ASSERT(message != NULL);
+    lio_mesh_message_free(message);
+}
+
+lio_mesh_message *lio_mesh_take(lio_mesh *m, int32_t tag)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    lio_mesh_message *message = take_at(m, find(m, tag, NULL));
     (void)pthread_mutex_unlock(&m->lock);
     return message;
 }

@@ -80,14 +80,14 @@ _NAMES = {
     "format": (
         "Database",
         "Layout",
-        "Look",
+        "Probe",
         "Meta",
-        "look",
-        "look_whole",
+        "probe",
+        "probe_whole",
         "meta_bytes",
         "newest_txnid",
         "read_meta",
-        "watch",
+        "monitor",
     ),
     "history": (
         "capacities",
@@ -157,10 +157,10 @@ _NAMES = {
         "Shuffling",
     ),
     "status": ("SLICE_MS",),
-    "storage": ("Descriptor", "Ground", "look_at", "release_range"),
+    "storage": ("Descriptor", "Ground", "inspect_at", "release_range"),
     "trace": ("Traced", "ring"),
     "transaction": ("Begins", "Names", "Stands", "Transacts"),
-    "values": ("Gatherer", "value_holder", "Values"),
+    "values": ("Gatherer", "value_getter", "Values"),
     "window": ("Mapping", "Window", "map_again", "populate"),
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names}

@@ -85,14 +85,14 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import (
     Database as Database,
     Layout as Layout,
-    Look as Look,
     Meta as Meta,
-    look as look,
-    look_whole as look_whole,
+    Probe as Probe,
     meta_bytes as meta_bytes,
+    monitor as monitor,
     newest_txnid as newest_txnid,
+    probe as probe,
+    probe_whole as probe_whole,
     read_meta as read_meta,
-    watch as watch,
 )
 from lmdbio._core.history import (
     History as History,
@@ -194,7 +194,7 @@ from lmdbio._core.status import SLICE_MS as SLICE_MS
 from lmdbio._core.storage import (
     Descriptor as Descriptor,
     Ground as Ground,
-    look_at as look_at,
+    inspect_at as inspect_at,
     release_range as release_range,
 )
 from lmdbio._core.trace import (
@@ -210,7 +210,7 @@ from lmdbio._core.transaction import (
 from lmdbio._core.values import (
     Gatherer as Gatherer,
     Values as Values,
-    value_holder as value_holder,
+    value_getter as value_getter,
 )
 from lmdbio._core.window import (
     Mapping as Mapping,

@@ -49,12 +49,14 @@ def run_clock(
     cluster.may = sum(getattr(lib, f"LIO_CLOCK_{name.upper()}") for name in may)
     for name, value in numbers.items():
         setattr(cluster, name, value)
-    kept = []  # arrays that the cluster points to
+    pointed_to = []  # arrays that the cluster points to
     for name, array in arrays.items():
         kind = _FIELDS[name].type
         given = np.ascontiguousarray(array, _DTYPES[kind.item.cname])
-        kept.append(given.copy() if name == "ready" else given)  # the clock writes into that one
-        setattr(cluster, name, pointer_to(kept[-1], kind.cname))
+        pointed_to.append(
+            given.copy() if name == "ready" else given
+        )  # the clock writes into that one
+        setattr(cluster, name, pointer_to(pointed_to[-1], kind.cname))
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
@@ -67,5 +69,5 @@ def run_clock(
             pass
     finally:
         ffi.release(cell)  # before what it borrows goes, also where Ctrl-C ends this
-        del kept
+        del pointed_to
     return ends, counts

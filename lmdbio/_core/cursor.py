@@ -12,7 +12,7 @@ from lmdbio._core.format import (
     database_of,
     database_to_c,
     layout_to_c,
-    look,
+    probe,
 )
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import NEWEST, Status, own
@@ -182,7 +182,7 @@ class Snapshot:
             MovedError: a writer may have overwritten it.
         """
         txnid = int(self._c.txnid)
-        newest, is_there = look(self._pages.engine, self._meta)
+        newest, is_there = probe(self._pages.engine, self._meta)
         if newest <= txnid + 1 and not (is_there and newest >= txnid):
             raise errors.moved_error(
                 f"{self._pages.engine.path}: snapshot {txnid} is gone: another file, of "
@@ -324,8 +324,8 @@ class Failed:
             raise errors.lmdb_error(self._call, errors.MDB_BAD_VALSIZE)
         if code in AT_ODDS and not self._snapshot.pointer.is_held:
             self._snapshot.judge()
-        told = reason.decode("utf-8", "replace")
-        raise self._status.exception_of(code, sys_errno, offset, wanted, got, told)
+        text = reason.decode("utf-8", "replace")
+        raise self._status.exception_of(code, sys_errno, offset, wanted, got, text)
 
 
 def fetcher(

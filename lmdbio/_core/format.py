@@ -147,16 +147,16 @@ def newest_txnid(engine: Engine, layout: Layout) -> int:
     return int(out[0])
 
 
-def look(engine: Engine, meta: Meta) -> tuple[int, bool]:
+def probe(engine: Engine, meta: Meta) -> tuple[int, bool]:
     """The newest transaction the meta pages know of now, and whether ``meta`` is still there:
     another file that has counted as far may have been written over it.
     """
     if engine.keeps_state:
         return meta.txnid, True
-    return look_whole(engine, meta)[:2]
+    return probe_whole(engine, meta)[:2]
 
 
-class Look:
+class Probe:
     """The same as ``look``, without waiting for it.
 
     Attributes:
@@ -191,7 +191,7 @@ class Look:
         return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark
 
 
-def look_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
+def probe_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
     """Return what ``look`` does, and both meta pages."""
     layout, out = meta.layout, ffi.new("uint64_t *")
     pages = bytes(_metas(engine, layout, out))
@@ -210,7 +210,7 @@ def meta_bytes(engine: Engine, layout: Layout) -> bytes:
 META_BYTES = int(lib.LIO_WATCH_BYTES)
 
 
-def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
+def monitor(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     """Return a call that is quick: whether the meta pages are still as they were.
 
     Args:

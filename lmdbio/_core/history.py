@@ -183,7 +183,7 @@ def settle_keys(
         Of each key that is left, in key order, the event in which it was put since it was last
         deleted (uint64); and one that puts a key that is there, None: none does.
     """
-    kept, status = np.empty(len(ends), np.uint64), Status()
+    settled, status = np.empty(len(ends), np.uint64), Status()
     count, again = ffi.new("size_t *"), ffi.new("uint64_t *")
     status.check(
         lib.lio_keys_settle(
@@ -193,13 +193,13 @@ def settle_keys(
             pointer_to(ends, "uint64_t *"),
             pointer_to(gone, "uint8_t *"),
             len(ends),
-            pointer_to(kept, "uint64_t *"),
+            pointer_to(settled, "uint64_t *"),
             count,
             again,
             status.error,
         )
     )
-    return kept[: int(count[0])], None if again[0] == _NEVER else int(again[0])
+    return settled[: int(count[0])], None if again[0] == _NEVER else int(again[0])
 
 
 def compare_keys(db_flags: int, a: bytes, b: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -105,15 +105,29 @@ class Mesh:
                 lib.lio_mesh_send(self.pointer, to, tag, body, len(body), self._status.error)
             )
 
-    def take(self, tag: int) -> MeshMessage | None:
-        """Take the oldest message with a tag; None: none has arrived."""
-        found = ffi.NULL if self._is_forked else lib.lio_mesh_take(self.pointer, tag)
+    def first(self, tag: int) -> tuple[MeshMessage, Any] | None:
+        """Return the oldest message with a tag, and what ``drop`` takes; None: none has arrived.
+
+        It stays until it is dropped. One thread at a time reads and drops those of a tag.
+        """
+        found = ffi.NULL if self._is_forked else lib.lio_mesh_first(self.pointer, tag)
         if found == ffi.NULL:
             return None
-        message = ffi.gc(found, lib.lio_mesh_message_free)
-        content = lib.lio_mesh_message_content(message)
-        body = ffi.buffer(content, lib.lio_mesh_message_bytes(message))[:]
-        return MeshMessage(int(lib.lio_mesh_message_sender(message)), body)
+        content = lib.lio_mesh_message_content(found)
+        body = ffi.buffer(content, lib.lio_mesh_message_bytes(found))[:]
+        return MeshMessage(int(lib.lio_mesh_message_sender(found)), body), found
+
+    def drop(self, found: Any) -> None:
+        """Drop a message that ``first`` has found."""
+        lib.lio_mesh_drop(self.pointer, found)
+
+    def take(self, tag: int) -> MeshMessage | None:
+        """Take the oldest message with a tag; None: none has arrived."""
+        found = self.first(tag)
+        if found is None:
+            return None
+        self.drop(found[1])
+        return found[0]
 
     def wait(self, seen: int, timeout_ms: int = SLICE_MS) -> int:
         """Wait until anything has happened since ``seen``; return how much has happened.

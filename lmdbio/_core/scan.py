@@ -123,7 +123,7 @@ if TYPE_CHECKING:
         _move: int
         _wanted: int
         _steps: int  #: since the last scan
-        _patience: int
+        _scan_after: int
         _is_started: bool  #: an item has been handed out
         _has_waited: bool  #: one of the steps had to wait
         _has_stalled: bool  #: at its last step, which is to be made again before a scan begins
@@ -133,14 +133,14 @@ if TYPE_CHECKING:
 
         def __next__(self) -> Any: ...
 
-        def _walk(self, cursor: Any, move: int, wanted: int, patience: int) -> None:
+        def _walk(self, cursor: Any, move: int, wanted: int, scan_after: int) -> None:
             """Hand out records from ``cursor`` on.
 
             Args:
                 cursor: position (``Stands``); the item where it stands is handed out first.
                 move: kind of each step (``Move``).
                 wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
-                patience: number of steps, with a wait among them, before ``advance`` is called.
+                scan_after: number of steps, with a wait among them, before ``advance`` is called.
             """
 
 else:

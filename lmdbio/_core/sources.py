@@ -38,7 +38,7 @@ NO_HOME = int(lib.LIO_NO_HOME)
 ENDLESS = 2**64 - 1
 
 #: ``planning.schedule.Places``: first, step, repeats, runs.
-Recurring = tuple[int, int, int, tuple[range, ...]]
+RecurringPlaces = tuple[int, int, int, tuple[range, ...]]
 
 
 class Shuffling:
@@ -152,7 +152,7 @@ class Seats:
 
 
 def find_block_sources(
-    tables: Sequence[RoundTable], epoch: int, roots: int, places: Sequence[Recurring]
+    tables: Sequence[RoundTable], epoch: int, roots: int, places: Sequence[RecurringPlaces]
 ) -> tuple[I64, I64, I64, I64, I64]:
     """Returns which root brings each row of a block, and for which round.
 
@@ -177,19 +177,19 @@ def find_block_sources(
         *(pointer_to(one, "int64_t *") for one in out),
         pointer_to(scratch, "uint64_t *"),
     )
-    records, order, rounds, holders, begins = out
-    return records[:count], order[:count], rounds[:found], holders[:found], begins[: found + 1]
+    records, order, rounds, servers, begins = out
+    return records[:count], order[:count], rounds[:found], servers[:found], begins[: found + 1]
 
 
-def _list(places: Sequence[Recurring]) -> tuple[Any, int, list[Any]]:
+def _list(places: Sequence[RecurringPlaces]) -> tuple[Any, int, list[Any]]:
     """Returns places as C lists them, how many there are, and what keeps their memory."""
-    kept, rows = [], ffi.new("lio_places[]", len(places))
+    pointed_to, rows = [], ffi.new("lio_places[]", len(places))
     for row, (first, step, repeats, runs) in zip(rows, places, strict=True):
         bounds = [number for run in runs for number in (run.start, len(run))]
-        kept.append(ffi.new("uint64_t[]", bounds))
+        pointed_to.append(ffi.new("uint64_t[]", bounds))
         row.first, row.step, row.repeats = first, step, repeats
-        row.runs, row.count = kept[-1], len(runs)
-    return rows, int(lib.lio_places_count(rows, len(rows))), kept
+        row.runs, row.count = pointed_to[-1], len(runs)
+    return rows, int(lib.lio_places_count(rows, len(rows))), pointed_to
 
 
 def find_round_uses(
@@ -226,7 +226,9 @@ def find_round_uses(
     )
 
 
-def find_records(shufflings: Sequence[Shuffling], epoch: int, places: Sequence[Recurring]) -> I64:
+def find_records(
+    shufflings: Sequence[Shuffling], epoch: int, places: Sequence[RecurringPlaces]
+) -> I64:
     """Returns the records at places of the endless sequence, in their order.
 
     Args:
@@ -323,12 +325,12 @@ class Keepers:
     def __init__(self, begins: U32, roots: U16, since: U32, root_count: int) -> None:
         if len(roots) != len(since) or len(roots) != int(begins[-1]):
             raise ValueError(f"{len(roots)} roots, {len(since)} epochs, {int(begins[-1])} kept")
-        kept = [np.ascontiguousarray(one) for one in (begins, roots, since)]
-        self._keep = kept
+        pointed_to = [np.ascontiguousarray(one) for one in (begins, roots, since)]
+        self._keep = pointed_to
         self.pointer: Any = ffi.new("lio_keepers *")
-        self.pointer.begins = pointer_to(kept[0], "uint32_t *")
-        self.pointer.roots = pointer_to(kept[1], "uint16_t *")
-        self.pointer.since = pointer_to(kept[2], "uint32_t *")
+        self.pointer.begins = pointer_to(pointed_to[0], "uint32_t *")
+        self.pointer.roots = pointer_to(pointed_to[1], "uint16_t *")
+        self.pointer.since = pointer_to(pointed_to[2], "uint32_t *")
         self.pointer.root_count = self.root_count = root_count
 
     def choose(self, records: I64, epoch: int, teams: U32 | int) -> U16:

@@ -34,7 +34,7 @@ class Ground:
     disk: bool
 
 
-def look_at(fd: int) -> Ground:
+def inspect_at(fd: int) -> Ground:
     """Reads nothing of the file and never fails."""
     out = ffi.new("lio_storage *")
     lib.lio_storage_look(fd, out)

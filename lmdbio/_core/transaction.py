@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         _db: Any  #: None: the transaction's database
         _dup: bool
         _made: Any  #: what Python has made of the cursor
-        _kept_guard: Any
+        _guard_lock: Any
         _run: Any  #: records read ahead; None: none
         _unproved: int | None
         _placed: bool
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         def _read(self, wanted: int) -> Any:
             """Return key, value, or both in a tuple, of where its last move ended."""
 
-        def _keep_guard(self, guard: Any) -> Any:
+        def _set_guard_lock(self, guard: Any) -> Any:
             """Return the guard that was brought first, by any thread."""
 
         def close(self) -> None:
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 
         def _get_key(self, key: Any, default: Any = None) -> Any: ...
 
-        def _peek(self, wanted: int) -> Any: ...
+        def _item_here(self, wanted: int) -> Any: ...
 
         def first(self) -> bool:
             """Move to the first record."""
@@ -127,15 +127,15 @@ if TYPE_CHECKING:
 
         def key(self) -> Any:
             """Return the current key; empty when the cursor stands nowhere."""
-            return self._peek(WANT_KEY)
+            return self._item_here(WANT_KEY)
 
         def value(self) -> Any:
             """Return the current value; empty when the cursor stands nowhere."""
-            return self._peek(WANT_VALUE)
+            return self._item_here(WANT_VALUE)
 
         def item(self) -> Any:
             """Return the current key and value."""
-            return self._peek(WANT_KEY | WANT_VALUE)
+            return self._item_here(WANT_KEY | WANT_VALUE)
 
         def get(self, key: Any, default: Any = None) -> Any:
             """Move to ``key`` and return its value, else ``default``."""
@@ -166,7 +166,7 @@ if TYPE_CHECKING:
         _db: Any
         _slot: Any
         _find: Any
-        _past: int
+        _reads_direct: int
         _ended: bool
 
         def _started(self) -> bool:

@@ -116,7 +116,7 @@ class Values(_Values):  # type: ignore[misc]
         return rest
 
 
-def value_holder(
+def value_getter(
     engine: Engine, table: Extents, snapshot: Snapshot, verify: Callable[[], None]
 ) -> Callable[[list[int]], Values | None]:
     """A quick call: of a list of indices, these records' values, if nobody need wait for any.

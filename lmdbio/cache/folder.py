@@ -64,7 +64,7 @@ def find(folder: Path) -> list[Entry]:
         OSError: the folder cannot be read.
     """
     paths = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
-    return [entry for path in paths if (entry := _look(path)) is not None]
+    return [entry for path in paths if (entry := _inspect(path)) is not None]
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def _opened(path: Path) -> Iterator[int]:
         yield file.fd
 
 
-def _look(path: Path) -> Entry | None:
+def _inspect(path: Path) -> Entry | None:
     """Return what a file is; None: it was removed meanwhile."""
     try:
         with _opened(path) as fd:
@@ -91,7 +91,7 @@ def _look(path: Path) -> Entry | None:
                 return Entry(
                     path, "", "damaged", str(error), is_open, 0, disk_bytes, 0, 0, 0, used_s
                 )
-            kept = sum(int(np.count_nonzero(sums)) for _, sums in _sums(fd, header))
+            intact = sum(int(np.count_nonzero(sums)) for _, sums in _sums(fd, header))
     except FileNotFoundError:
         return None
     except OSError as error:  # another user's, or no file at all
@@ -104,7 +104,7 @@ def _look(path: Path) -> Entry | None:
         "current" if is_current else "outdated",
         "" if is_current else "the data file is not as it was",
         is_open,
-        kept * PAGE_BYTES,
+        intact * PAGE_BYTES,
         disk_bytes,
         source.size,
         header.first * PAGE_BYTES,
@@ -138,7 +138,7 @@ def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tu
         ValueError: it is no cache file, or its header is damaged.
         OSError: it cannot be read.
     """
-    kept = damaged = 0
+    intact = damaged = 0
     with _opened(path) as fd:
         header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
         memory = _core.Memory(PART * PAGE_BYTES)
@@ -149,11 +149,11 @@ def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tu
                 offset = header.data_offset + first * PAGE_BYTES
                 os.preadv(fd, [view[: len(sums) * PAGE_BYTES]], offset)
                 found = _core.sum_pages(header.source.seed, memory.address, first, len(sums))
-                kept += int(np.count_nonzero(sums))
+                intact += int(np.count_nonzero(sums))
                 damaged += int(np.count_nonzero((sums != 0) & (sums != found)))
             if progress is not None:
                 progress(first + len(sums) - header.first, header.end - header.first)
-    return kept, damaged
+    return intact, damaged
 
 
 def clear(entry: Entry) -> bool:

@@ -166,7 +166,7 @@ class GrainLoads:
         # is the parent's to write.
         self.lock, self.copies = Lock(), deque()
         self.to_front, self.to_back, self._spare = [], [], []
-        self.table.look_again()  # a thread of the parent may have marked some, and no more
+        self.table.recheck()  # a thread of the parent may have marked some, and no more
         self._note_full()
 
     def closed(self) -> Error:
@@ -265,7 +265,7 @@ class GrainLoads:
         with self.lock:
             there = grains[self.table.back[grains] == PRESENT]
             self.table.mark(self.table.back, there, ABSENT)
-            some = np.zeros(len(self.table.kept), np.bool_)
+            some = np.zeros(len(self.table.owned), np.bool_)
             some[there] = True
             self._want(some & self.table.missing())
             self._line_up(self._copies(there[there < self.table.both]))

@@ -67,17 +67,17 @@ class PollingLoads:
 
     def sweep(self) -> None:
         """Start to read the next grains that nobody has needed yet."""
-        kept, loads = len(self._table.kept), self._loads
+        owned, loads = len(self._table.owned), self._loads
         at_once = max(1, self._limits.piece_bytes // self._table.map.size)
-        while self._swept < kept:
+        while self._swept < owned:
             begun = [*_begun(loads.to_front), *_begun(loads.to_back)]
             has_waiting = len(begun) < len(loads.to_front) + len(loads.to_back)
             if has_waiting or sum(load.reads is not None for load in begun) >= self._limits.loads:
                 break
-            part = np.arange(self._swept, min(kept, self._swept + at_once))
+            part = np.arange(self._swept, min(owned, self._swept + at_once))
             self._swept += at_once
             if len(missing := self.still_missing(part)):
-                grains = np.zeros(kept, np.bool_)
+                grains = np.zeros(owned, np.bool_)
                 grains[missing] = True
                 self.want(grains)
 

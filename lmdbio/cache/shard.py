@@ -152,7 +152,7 @@ class CacheShard:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the file that it keeps, or will."""
-        return len(self.table.kept) * self.table.map.size
+        return len(self.table.owned) * self.table.map.size
 
     @property
     def tier_bytes(self) -> tuple[int, int]:
@@ -234,7 +234,7 @@ class CacheShard:
         Raises:
             Error: the file has moved on.
         """
-        self.waiting.bring(np.ones(len(self.table.kept), np.bool_), ahead=True)
+        self.waiting.bring(np.ones(len(self.table.owned), np.bool_), ahead=True)
 
     def close(self) -> None:
         """Give up what is under way, and the memory, unless somebody holds that; unlock the file.

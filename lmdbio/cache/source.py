@@ -28,11 +28,11 @@ def named(paths: Sequence[str]) -> str:
     """
     if not is_url(paths[0]):
         return os.path.realpath(paths[0])
-    told = [lasting(path) for path in paths]
+    names = [lasting(path) for path in paths]
     name = redacted(paths[0]).partition("?")[0]
-    if told == [name]:
+    if names == [name]:
         return name
-    return f"{name}?{hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()}"
+    return f"{name}?{hashlib.blake2b(repr(names).encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,28 +51,30 @@ class GrainTable:
     """
 
     def __init__(self, homes: Homes, shard: int, room: Room, limit: int) -> None:
-        grains, kept = homes.grains, homes.kept(shard)
+        grains, owned = homes.grains, homes.owned(shard)
         most = room.total(grains) >> grains.bits
-        self.kept = range(kept.start, min(kept.stop, kept.start + most))
-        self.tiers = Tiers.of(len(self.kept), room, grains.bits)
+        self.owned = range(owned.start, min(owned.stop, owned.start + most))
+        self.tiers = Tiers.of(len(self.owned), room, grains.bits)
         self._grains = grains
-        begins = np.asarray(grains.used[self.kept.start : self.kept.stop] << grains.bits, np.int64)
+        begins = np.asarray(
+            grains.used[self.owned.start : self.owned.stop] << grains.bits, np.int64
+        )
         self.map = GrainMap(begins, grains.size, limit)
         in_memory = self._in_memory = len(self.tiers.memory)
-        is_split = in_memory < len(self.kept)
-        self.both = max(0, in_memory - grains.span_max + 1) if is_split else len(self.kept)
+        is_split = in_memory < len(self.owned)
+        self.both = max(0, in_memory - grains.span_max + 1) if is_split else len(self.owned)
         #: Records that lie between these bytes of the file lie in these grains, and in memory.
         self._low = int(begins[0]) if len(begins) else 0
         self._memory_high, self._high = self._end(in_memory), self._end(len(begins))
-        self._has_all = len(self.kept) == len(grains.used)
+        self._has_all = len(self.owned) == len(grains.used)
         self.front: U8 = np.full(in_memory, ABSENT, np.uint8)
-        self.back: U8 = np.full(len(self.kept), LOST, np.uint8)
+        self.back: U8 = np.full(len(self.owned), LOST, np.uint8)
         self.back[self.tiers.disk.start :] = ABSENT
         # Behind it lie parts of records that another shard has.
         self.front[begins[:in_memory] >= limit] = PRESENT
         self.back[begins >= limit] = PRESENT
         self.has_lost = False
-        self.look_again()
+        self.recheck()
 
     def _end(self, grains: int) -> int:
         """Return where so many grains end in the file."""
@@ -82,7 +84,7 @@ class GrainTable:
     @property
     def is_split(self) -> bool:
         """Whether some grains have no place in memory."""
-        return self._in_memory < len(self.kept)
+        return self._in_memory < len(self.owned)
 
     @property
     def is_left(self) -> bool:
@@ -102,17 +104,17 @@ class GrainTable:
         # First: a lost grain is never taken for a present one.
         self.has_lost |= state == LOST
         states[grains] = state
-        self.look_again()
+        self.recheck()
 
     # --- what there is to be read
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Note what is missing; for one thread at a time, and in a child that is forked."""
         self._missing = self._find_missing()
         self.is_full = not self._missing.any()
 
     def _find_missing(self) -> Flags:
-        missing = np.zeros(len(self.kept), np.bool_)
+        missing = np.zeros(len(self.owned), np.bool_)
         missing[self.both :] = self.back[self.both :] == ABSENT
         missing[: self._in_memory] |= self.front == ABSENT
         return missing
@@ -125,7 +127,7 @@ class GrainTable:
         """
         if not is_away:
             return self._missing
-        missing = np.zeros(len(self.kept), np.bool_)
+        missing = np.zeros(len(self.owned), np.bool_)
         missing[: self._in_memory] = self.front == ABSENT
         return missing
 
@@ -133,11 +135,11 @@ class GrainTable:
     def warmth(self) -> tuple[int, int]:
         """Bytes of grains that are there, or cannot be; and of all of them."""
         missing = int(np.count_nonzero(self._missing))
-        return (len(self.kept) - missing) * self.map.size, len(self.kept) * self.map.size
+        return (len(self.owned) - missing) * self.map.size, len(self.owned) * self.map.size
 
     def under(self, extents: _core.Extents) -> Flags:
         """Return which grains lie under some records: shape (kept,)."""
-        return self._grains.under(extents)[self.kept.start : self.kept.stop]
+        return self._grains.under(extents)[self.owned.start : self.owned.stop]
 
     # --- records
 
@@ -169,7 +171,7 @@ class GrainTable:
 
     def touches(self, extents: _core.Extents, grains: I64) -> Flags:
         """Return which records lie in one of some grains; empty ones do not."""
-        marked = np.zeros(len(self.kept), np.bool_)
+        marked = np.zeros(len(self.owned), np.bool_)
         marked[grains] = True
         return self._touches(extents, extents["length"] > 0, marked)
 
@@ -177,7 +179,7 @@ class GrainTable:
         """Return which of some records lie in a marked grain, none of the others."""
         found, some = np.zeros(len(extents), np.bool_), np.flatnonzero(which)
         if len(some):
-            found[some] = self._grains.touch(extents[some], marked, self.kept.start)
+            found[some] = self._grains.touch(extents[some], marked, self.owned.start)
         return found
 
     def apart(self, extents: _core.Extents) -> Flags | None:
@@ -192,7 +194,7 @@ class GrainTable:
 
     def places(self, extents: _core.Extents) -> U64:
         """Return where records that lie in memory begin there; 0 where one is empty."""
-        numbers, first = self._grains.numbers, self.kept.start
+        numbers, first = self._grains.numbers, self.owned.start
         places = _core.place_extents(extents, self._grains.bits, numbers, first)
         places[extents["length"] == 0] = 0  # which may lie anywhere
         return places

@@ -18,6 +18,7 @@ from lmdbio.cli.options import (
     checked,
     db_option,
     json_option,
+    sidecar_json_option,
 )
 from lmdbio.cli.output import print_json, wide_console
 from lmdbio.cli.plan import RECORDS
@@ -221,7 +222,7 @@ MEGABYTES_MAX = 1_000_000_000
     "--megabytes", type=click.IntRange(1, MEGABYTES_MAX), default=504, show_default=True,
     help="How many bytes of values each data set has (10^6 bytes).",
 )  # fmt: skip
-@json_option
+@sidecar_json_option
 def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> None:
     """Write two data sets, race lmdbio against py-lmdb, show one table.
 

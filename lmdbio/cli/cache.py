@@ -126,13 +126,13 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
     reports: list[dict[str, Any]] = []
     for entry in find(folder):
         is_wanted = every or entry.state != "current"
-        kept = "" if is_wanted else "in use" if entry.is_open else str(entry.state)
+        why_not = "" if is_wanted else "in use" if entry.is_open else str(entry.state)
         try:
             if is_wanted and not clear(entry):
-                kept = "in use"
+                why_not = "in use"
         except OSError as error:
-            kept = error.strerror or str(error)
-        reports.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
+            why_not = error.strerror or str(error)
+        reports.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": why_not})
     gone = [one for one in reports if not one["kept"]]
     if as_json:
         print_json(reports)

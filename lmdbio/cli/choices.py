@@ -143,7 +143,7 @@ def chosen(choice: Choice, name: str) -> str:
     """A choice, for people."""
     value = getattr(choice, name)
     if name == "engine":
-        more = (", past cache" * choice.past_cache, ", mapped" * choice.maps_cached)
+        more = (", past cache" * choice.may_bypass_cache, ", mapped" * choice.maps_cached)
         return str(value) + "".join(more)
     return str(value) if name == "depth" else size(value)
 

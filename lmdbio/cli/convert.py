@@ -14,16 +14,16 @@ from lmdbio.cli.files import Lines, Name, files_of, report_each
 from lmdbio.cli.options import (
     OUTPUT,
     database_name,
-    json_option,
     paths_argument,
     provenance_option,
+    sidecar_json_option,
 )
-from lmdbio.cli.output import reading, size, titled
+from lmdbio.cli.output import plural, reading, size, titled
 from lmdbio.convert import convert as conversion, verify as verification
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.convert.verify import VerifyReport
 from lmdbio.errors import IncompatibleError
-from lmdbio.provenance import find_data, orders_told, sidecar_file
+from lmdbio.provenance import find_data, orders_recorded, sidecar_file
 from lmdbio.provenance.freshness import Progress, is_described
 from lmdbio.provenance.paths import SUFFIX
 
@@ -71,7 +71,7 @@ from lmdbio.provenance.paths import SUFFIX
     help="The keys of the database as they were put, one a line, for readers that ask for records "
     "in this order (order='insertion'). Not needed where keys count, as 00000042 and str(i) do.",
 )
-@json_option
+@sidecar_json_option
 def convert(
     paths: tuple[Path | str, ...],
     output: str | None,
@@ -128,14 +128,17 @@ def convert(
     report_each("convert", files, one, lines=convert_lines, totals=convert_totals, as_json=as_json)
 
 
-def convert_totals(reports: Sequence[ConvertReport | UpToDate]) -> Lines:
+def convert_totals(files: int, reports: Sequence[ConvertReport | UpToDate]) -> Lines:
     """Return the lines that are shown for many files."""
     made = [report for report in reports if isinstance(report, ConvertReport)]
     records = sum(report.records for report in made)
     record_bytes = sum(report.record_bytes for report in made)
+    failed = files - len(reports)
     return [
+        (plural(files, "file"), ""),
         ("  converted", f"{len(made):,}: {records:,} records ({size(record_bytes)})"),
         ("  up to date", f"{len(reports) - len(made):,}"),
+        *([("  failed", f"{failed:,}")] if failed else []),
     ]
 
 
@@ -184,7 +187,7 @@ def up_to_date(path: Path | str, output: str | None) -> UpToDate | None:
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
         return UpToDate(data, sidecar)
-    if orders_told(sidecar):
+    if orders_recorded(sidecar):
         raise IncompatibleError(
             f"{sidecar}: tells an order of the records, which would be lost: convert {path} by "
             "itself, with --order"
@@ -208,7 +211,7 @@ def contents(report: ConvertReport) -> str:
 @click.command()
 @paths_argument
 @provenance_option
-@json_option
+@sidecar_json_option
 def verify(paths: tuple[Path | str, ...], sidecar: Path | str | None, as_json: bool) -> None:
     """Prove the whole tree of PATH, and its provenance file, sound.
 
@@ -243,12 +246,12 @@ def verify(paths: tuple[Path | str, ...], sidecar: Path | str | None, as_json: b
     )
 
 
-def verify_totals(sound: Sequence[VerifyReport]) -> Lines:
+def verify_totals(files: int, sound: Sequence[VerifyReport]) -> Lines:
     """Return the lines that are shown for many files."""
     read, requests = sum(one.bytes_read for one in sound), sum(one.requests for one in sound)
     converted = sum(report.sidecar is not None for report in sound)
     return [
-        ("  sound", f"{len(sound):,}"),
+        (f"{plural(files, 'file')}: {len(sound):,} sound", ""),
         ("  records", f"{sum(report.records for report in sound):,}"),
         ("  provenance files", f"{converted:,}, compared"),
         ("  read", reading(read, requests)),

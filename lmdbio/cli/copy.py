@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lmdbio.cli.options import OUTPUT, PATH, json_option
+from lmdbio.cli.options import OUTPUT, PATH, sidecar_json_option
 from lmdbio.cli.output import bar, print_facts, print_json, size
 from lmdbio.convert import pulling
 from lmdbio.convert.compacting import CompactReport, compact as compact_copy
@@ -30,7 +30,7 @@ from lmdbio.system.signals import ended_by_signals
     is_flag=True,
     help="Compare keys, and lengths of values, but not the values: both files are read once less.",
 )
-@json_option
+@sidecar_json_option
 def compact(
     source: Path,
     target: Path,
@@ -99,7 +99,7 @@ def sidecar(count: int) -> str:
 @click.argument("url")
 @click.argument("target", type=OUTPUT)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@json_option
+@sidecar_json_option
 def pull(url: str, target: str, overwrite: bool, as_json: bool) -> None:
     """Copy the data file at URL to TARGET, a file or a folder (which ends in a slash).
 

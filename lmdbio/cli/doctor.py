@@ -28,8 +28,8 @@ from lmdbio.cli.output import print_json, wide_console
 from lmdbio.doctor.facts import Facts, ProvenanceFacts
 from lmdbio.doctor.judge import Diagnosis, Finding, diagnose
 from lmdbio.doctor.rules import Severity
-from lmdbio.locate.glance import glancing
 from lmdbio.locate.open_database import settled
+from lmdbio.locate.view import viewing
 from lmdbio.provenance import find_sidecar
 
 #: Of the provenance files of several files the first that is found tells what is to be done.
@@ -76,12 +76,12 @@ def doctor(
     files = list(map(Path, files_of(paths)))
     path = Path(largest(files)) if len(files) > 1 else paths[0]
 
-    def look() -> tuple[Facts, str, list[bytes]]:
-        with glancing(path, name) as glance:
-            values = [] if transform is None else values_of(glance)
-            return collect(glance, path, sidecar), glance.path, values
+    def probe() -> tuple[Facts, str, list[bytes]]:
+        with viewing(path, name) as view:
+            values = [] if transform is None else values_of(view)
+            return collect(view, path, sidecar), view.path, values
 
-    facts, data, values = settled(str(path), look)
+    facts, data, values = settled(str(path), probe)
     if transform is not None:
         facts = replace(facts, transform=transform_facts(*transform, values))
     if len(files) > 1:
@@ -143,9 +143,9 @@ def print_diagnosis(data: str, facts: Facts, found: Diagnosis) -> None:
     table.add_column(overflow="fold")
     topic = ""
     for each in found.findings:
-        shown = "" if each.topic == topic else each.topic
+        displayed = "" if each.topic == topic else each.topic
         topic = each.topic
-        table.add_row(Text(each.severity, STYLES[each.severity]), shown, Text(each.text))
+        table.add_row(Text(each.severity, STYLES[each.severity]), displayed, Text(each.text))
     wide_console(width=110).print(table, highlight=False)
     click.echo()
     click.echo(f"What limits this data set here: {found.limit}")

@@ -17,16 +17,15 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
 from itertools import cycle, islice
 from math import inf
 from pathlib import Path
-from threading import Barrier
 from time import perf_counter
 from typing import Any
 
@@ -50,7 +49,7 @@ from lmdbio.doctor.facts import (
 from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
-from lmdbio.locate.glance import Glance, Seen, look_at_order
+from lmdbio.locate.view import DatabaseView, Seen, sample_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
@@ -63,7 +62,7 @@ __all__ = ["collect", "function_named", "transform_facts", "values_of"]
 #: Records that are looked at.
 RECORDS = 64
 #: Forms of keys, and kinds, that a sentence names.
-FORMS_SHOWN, KINDS_SHOWN = 3, 4
+FORMS_DISPLAYED, KINDS_DISPLAYED = 3, 4
 FREE_RECORDS_MAX = 4096
 #: An mpiexec that says nothing for so long is not asked any further.
 LAUNCHER_SECONDS = 3.0
@@ -78,7 +77,7 @@ UNBOUNDED = 1 << 62
 SHM = "/dev/shm"
 
 
-def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
+def collect(view: DatabaseView, path: Path, sidecar: Path | None) -> Facts:
     """Return all facts.
 
     Args:
@@ -90,26 +89,26 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
         MovedError: writers commit while it is looked at.
         OSError, Error: the data file cannot be read.
     """
-    engine = glance.engine
-    data, sample = data_facts(glance, engine), SampleFacts()
+    engine = view.engine
+    data, sample = data_facts(view, engine), SampleFacts()
     try:
-        sample = sample_facts(glance)
+        sample = sample_facts(view)
     except MovedError:
         raise
     except (lmdb.Error, OSError) as error:
         data = replace(data, damage=one_line(error))
-    glance.guard()
+    view.guard()
     under = storage.inspect(engine, thorough=True)
     return Facts(
         path=str(path),
-        name="" if glance.name is None else show_key(glance.name),
+        name="" if view.name is None else show_key(view.name),
         data=data,
         sample=sample,
         storage=under,
         uring=uring_fact(engine),
-        locks=lock_facts(Path(glance.path), glance.meta.txnid, under),
+        locks=lock_facts(Path(view.path), view.meta.txnid, under),
         machine=machine_facts(),
-        provenance=provenance_facts(glance, engine, sidecar),
+        provenance=provenance_facts(view, engine, sidecar),
         tuned=tuned_facts(under),
     )
 
@@ -117,15 +116,15 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
 # --- the data -----------------------------------------------------------------------------
 
 
-def data_facts(glance: Glance, engine: Engine) -> DataFacts:
-    page, db = glance.meta.layout.page_size, glance.db
-    named = glance.databases()
+def data_facts(view: DatabaseView, engine: Engine) -> DataFacts:
+    page, db = view.meta.layout.page_size, view.db
+    named = view.databases()
     free = None
     with contextlib.suppress(OSError, Error, lmdb.Error):
-        free = glance.free_pages(FREE_RECORDS_MAX)
+        free = view.free_pages(FREE_RECORDS_MAX)
     return DataFacts(
         file_bytes=engine.size(),
-        used_bytes=(glance.meta.last_pgno + 1) * page,
+        used_bytes=(view.meta.last_pgno + 1) * page,
         free_bytes=None if free is None else free * page,
         entries=db.entries,
         tree_bytes=(db.branch_pages + db.leaf_pages) * page,
@@ -134,37 +133,37 @@ def data_facts(glance: Glance, engine: Engine) -> DataFacts:
     )
 
 
-def sampled(glance: Glance) -> list[Seen]:
+def sampled(view: DatabaseView) -> list[Seen]:
     """Return some records, spread evenly."""
-    spread = glance.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
+    spread = view.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
     return [seen for seen in spread if seen.database is None]
 
 
-def sample_facts(glance: Glance) -> SampleFacts:
-    records = [read_record(glance, seen) for seen in sampled(glance)]
+def sample_facts(view: DatabaseView) -> SampleFacts:
+    records = [read_record(view, seen) for seen in sampled(view)]
     if not records:
         return SampleFacts()
     sizes = [one.seen.length for one in records]
     kinds = count_kinds(one.kind for one in records)
-    forms = key_forms((one.seen.key for one in records), integers=glance.has_integer_keys)
-    order = look_at_order(glance, (one.seen.key for one in records))
+    forms = key_forms((one.seen.key for one in records), integers=view.has_integer_keys)
+    order = sample_order(view, (one.seen.key for one in records))
     return SampleFacts(
         records=len(records),
         median_bytes=int(statistics.median(sizes)),
         largest_bytes=max(sizes),
         kinds=", ".join(
             f"{title} ({count / len(records):.0%})" if len(kinds) > 1 else title
-            for title, count in kinds[:KINDS_SHOWN]
+            for title, count in kinds[:KINDS_DISPLAYED]
         ),
-        keys=describe_keys(forms, FORMS_SHOWN),
+        keys=describe_keys(forms, FORMS_DISPLAYED),
         ascending=order.ascending,
         adjacent=order.adjacent,
     )
 
 
-def provenance_facts(glance: Glance, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
-    place = provenance.find_sidecar(glance.path, sidecar)
-    found = sidecar_status(engine, glance.meta, place)
+def provenance_facts(view: DatabaseView, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
+    place = provenance.find_sidecar(view.path, sidecar)
+    found = sidecar_status(engine, view.meta, place)
     return ProvenanceFacts(found["status"], found["reason"], hashed_bytes(found))
 
 
@@ -370,7 +369,7 @@ def _imported(where: str) -> Any:
     return module
 
 
-def values_of(glance: Glance) -> list[bytes]:
+def values_of(view: DatabaseView) -> list[bytes]:
     """Return the values of some records, spread evenly.
 
     Raises:
@@ -378,10 +377,10 @@ def values_of(glance: Glance) -> list[bytes]:
     """
     values: list[bytes] = []
     left = BYTES_MAX
-    for seen in sampled(glance):
+    for seen in sampled(view):
         left -= seen.length
         if not values or left >= 0:
-            values.append(b"".join(glance.pieces(seen)))
+            values.append(b"".join(view.pieces(seen)))
     return values
 
 
@@ -451,18 +450,28 @@ def _seconds(
     Raises:
         BaseException: the function has raised it.
     """
-    begin = Barrier(threads + 1)
+    begin = threading.Barrier(threads + 1)
+    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         some = list(islice(cycle(values[number:] + values[:number]), min(calls, len(values))))
         begin.wait()
-        for value in islice(cycle(some), calls):
-            function(value)
+        try:
+            for value in islice(cycle(some), calls):
+                function(value)
+        except BaseException as error:
+            failures.append(error)
 
-    with ThreadPoolExecutor(threads) as pool:
-        workers = [pool.submit(work, number) for number in range(threads)]
-        begin.wait()
-        begun = perf_counter()
-        for worker in workers:
-            worker.result()
-        return perf_counter() - begun
+    # Daemons, for which Python's end does not wait: one may never come back from the function, or
+    # wait for another that could not be started.
+    workers = [threading.Thread(target=work, args=(at,), daemon=True) for at in range(threads)]
+    for worker in workers:
+        worker.start()
+    begin.wait()
+    begun = perf_counter()
+    for worker in workers:
+        worker.join()
+    seconds = perf_counter() - begun
+    if failures:
+        raise failures[0]
+    return seconds

@@ -28,7 +28,7 @@ from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
 from lmdbio.cli.output import bar, plural, print_json, size
 from lmdbio.cli.records import Record, key_of, key_text, read_record
 from lmdbio.inside.names import Names
-from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.view import DatabaseView, Seen, viewing
 from lmdbio.provenance import data_files
 from lmdbio.provenance.paths import DATA as DATA_FILE
 from lmdbio.remote import is_url
@@ -88,8 +88,10 @@ def export(
         for file, place in zip(files, places(files), strict=True):
             if report.files == limit:
                 break
-            with glancing(file, name) as glance:
-                write_all(glance, sink.inside(place) if place else sink, pattern, limit, report)
+            with viewing(file, name) as opened_view:
+                write_all(
+                    opened_view, sink.inside(place) if place else sink, pattern, limit, report
+                )
     data = files[0] if len(files) == 1 else str(path)
     facts = {"data": data, "to": goal, **report.facts()}
     if as_json:
@@ -142,23 +144,23 @@ def places(files: Sequence[str]) -> list[str]:
 
 
 def write_all(
-    glance: Glance, sink: Sink, pattern: str | None, limit: int | None, report: Exported
+    opened_view: DatabaseView, sink: Sink, pattern: str | None, limit: int | None, report: Exported
 ) -> None:
     """Write the records of a file that match, and count what was written.
 
     Args:
         limit: largest number of records that are written, with those written before.
     """
-    names = Names(integers=glance.has_integer_keys)
-    total = min(limit or glance.db.entries, report.files + glance.db.entries)
-    with bar(f"export {glance.path}") as progress:
-        for seen in matched(glance, pattern):
+    names = Names(integers=opened_view.has_integer_keys)
+    total = min(limit or opened_view.db.entries, report.files + opened_view.db.entries)
+    with bar(f"export {opened_view.path}") as progress:
+        for seen in matched(opened_view, pattern):
             if seen.database is not None:
                 report.databases += 1
                 continue
-            record = read_record(glance, seen)
+            record = read_record(opened_view, seen)
             name = names.name(seen.key, record.kind.extension)
-            sink.write(name, seen.length, pieces_of(glance, record))
+            sink.write(name, seen.length, pieces_of(opened_view, record))
             report.types[record.kind.title] += 1
             report.files, report.bytes = report.files + 1, report.bytes + seen.length
             if report.files % REPORT_EVERY == 0:
@@ -167,27 +169,27 @@ def write_all(
                 break
 
 
-def matched(glance: Glance, pattern: str | None) -> Iterator[Seen]:
+def matched(opened_view: DatabaseView, pattern: str | None) -> Iterator[Seen]:
     """Yield the records whose keys match a pattern; None: all."""
     if pattern is None:
-        yield from glance.records()
+        yield from opened_view.records()
         return
     literal = _LITERAL.match(pattern)
     prefix = b""
     # A pattern that begins with 0 may mean a key in hexadecimal.
-    if literal is not None and literal[0] not in ("", "0") and glance.sorts_by_prefix:
-        prefix = key_of(glance, literal[0])
-    for seen in glance.records(prefix):
-        if fnmatchcase(key_text(glance, seen), pattern):
+    if literal is not None and literal[0] not in ("", "0") and opened_view.sorts_by_prefix:
+        prefix = key_of(opened_view, literal[0])
+    for seen in opened_view.records(prefix):
+        if fnmatchcase(key_text(opened_view, seen), pattern):
             yield seen
 
 
-def pieces_of(glance: Glance, record: Record) -> Iterator[bytes]:
+def pieces_of(opened_view: DatabaseView, record: Record) -> Iterator[bytes]:
     """Yield a value, which was read already if it is small."""
     if record.excerpt.is_whole:
         yield record.excerpt.head
     else:
-        yield from glance.pieces(record.seen)
+        yield from opened_view.pieces(record.seen)
 
 
 # --- places for files ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from lmdbio.cli import EXPECTED, one_line
-from lmdbio.cli.output import bar, plural, print_facts, print_json
+from lmdbio.cli.output import bar, print_facts, print_json
 from lmdbio.provenance import data_files
 from lmdbio.provenance.freshness import Progress
 
@@ -27,7 +27,7 @@ Report = TypeVar("Report")
 Lines = list[tuple[str, str]]
 
 #: Of more files than these, one paragraph is shown for all.
-FILES_SHOWN = 8
+FILES_DISPLAYED = 8
 #: Files at once: to bring a provenance file to the disk takes longer than to make a small one.
 THREADS = 4
 
@@ -67,7 +67,7 @@ def report_each(
     step: Callable[[Name, Progress | None], Report],
     *,
     lines: Callable[[Report], Lines],
-    totals: Callable[[Sequence[Report]], Lines],
+    totals: Callable[[int, Sequence[Report]], Lines],
     as_json: bool,
     is_plain: bool = False,
 ) -> None:
@@ -80,7 +80,8 @@ def report_each(
         files: files, in the order of their reports.
         step: function of a file and a progress callback, called by several threads.
         lines: function from a report to the lines that are shown for its file.
-        totals: function from all good reports to the lines that are shown where they are many.
+        totals: function from the number of files and all good reports to the lines that are shown
+            where they are many.
         as_json: whether JSON is printed instead.
         is_plain: whether the JSON of a single file is no list.
     """
@@ -92,14 +93,12 @@ def report_each(
             click.echo(f"lmdbio: {report.error}", err=True)
             continue
         good.append(report)
-        if not as_json and len(files) <= FILES_SHOWN:
+        if not as_json and len(files) <= FILES_DISPLAYED:
             print_facts(lines(report))
     if as_json:
         print_json(reports[0] if is_plain and len(files) == 1 else reports)
-    elif len(files) > FILES_SHOWN:
-        failed = len(reports) - len(good)
-        last = [("  failed", f"{failed:,}")] if failed else []
-        print_facts([(plural(len(reports), "file"), ""), *totals(good), *last])
+    elif len(files) > FILES_DISPLAYED:
+        print_facts(totals(len(reports), good))
     if len(good) < len(reports):
         sys.exit(1)
 

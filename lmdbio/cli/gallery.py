@@ -21,7 +21,7 @@ from lmdbio.inside.page import Card, Gallery, gallery_page
 from lmdbio.inside.pictures import VALUE_BYTES_MAX, has_pillow
 from lmdbio.inside.summary import count_kinds, key_forms
 from lmdbio.locate.file_set import prefetching
-from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.view import DatabaseView, Seen, viewing
 from lmdbio.provenance import data_files, in_words
 from lmdbio.remote import absolute, is_url
 from lmdbio.system.publish import Draft
@@ -87,8 +87,8 @@ def gallery(
     if as_json:
         print_json({"page": output, "bytes": len(content), **facts})
         return
-    shown = plural(facts["records"], "record"), plural(facts["pictures"], "picture")
-    click.echo(f"{output}: {', '.join(shown)}, {size(len(content))}")
+    displayed = plural(facts["records"], "record"), plural(facts["pictures"], "picture")
+    click.echo(f"{output}: {', '.join(displayed)}, {size(len(content))}")
     if left_out:
         click.echo(
             f"lmdbio: {plural(left_out, 'image')} without a picture: Pillow, which would "
@@ -128,11 +128,11 @@ def open_files(path: Path | str, name: bytes | None) -> DataSet:
     is_integer = []
     with prefetching(files):
         for file in files:
-            with glancing(file, name) as glance:
-                counts.append(glance.db.entries)
-                used += (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
-                versions.add("0.9" if glance.meta.layout.version == 1 else "1.0")
-                is_integer.append(glance.has_integer_keys)
+            with viewing(file, name) as view:
+                counts.append(view.db.entries)
+                used += (view.meta.last_pgno + 1) * view.meta.layout.page_size
+                versions.add("0.9" if view.meta.layout.version == 1 else "1.0")
+                is_integer.append(view.has_integer_keys)
     return DataSet(files, name, counts, used, sorted(versions), is_integer[0])
 
 
@@ -147,11 +147,11 @@ def make_page(
     )
     name = in_words(data.files)
     with bar(f"gallery of {name}") as progress:
-        for glance, seen in chosen(data, limit, first=first, seed=seed):
-            one = read_record(glance, seen)
+        for view, seen in chosen(data, limit, first=first, seed=seed):
+            one = read_record(view, seen)
             records.append(one)
             cards.append(
-                maker.card(one.key, one.kind, one.excerpt, partial(read_value, glance, seen))
+                maker.card(one.key, one.kind, one.excerpt, partial(read_value, view, seen))
             )
             progress(len(cards), min(limit, data.records), "records")
     types = dict(count_kinds(one.kind for one in records))
@@ -162,7 +162,7 @@ def make_page(
 
 def chosen(
     data: DataSet, limit: int, *, first: bool, seed: int | None
-) -> Iterator[tuple[Glance, Seen]]:
+) -> Iterator[tuple[DatabaseView, Seen]]:
     """Yield the records that are shown, file by file, in the order of their keys."""
     total, left, begun = data.records, limit, 0
     if seed is None:
@@ -176,15 +176,15 @@ def chosen(
         takes_first = first or total <= limit
         if not (left and count if takes_first else places):
             continue
-        with glancing(file, data.name) as glance:
-            every = glance.records() if takes_first else glance.spread(at / count for at in places)
+        with viewing(file, data.name) as view:
+            every = view.records() if takes_first else view.spread(at / count for at in places)
             for seen in islice(every, left):
                 left -= 1
-                yield glance, seen
+                yield view, seen
 
 
-def read_value(glance: Glance, seen: Seen) -> bytes:
-    return b"".join(glance.pieces(seen))
+def read_value(view: DatabaseView, seen: Seen) -> bytes:
+    return b"".join(view.pieces(seen))
 
 
 def gallery_of(

@@ -28,15 +28,15 @@ from lmdbio.cli.choices import (
 )
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
 from lmdbio.cli.files import Name, files_of
-from lmdbio.cli.options import PATH, json_option, paths_argument, provenance_option
+from lmdbio.cli.options import PATH, paths_argument, provenance_option, sidecar_json_option
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
 from lmdbio.locate.file_set import prefetching
-from lmdbio.locate.glance import DiskOrder, Glance, look_at_order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
+from lmdbio.locate.view import DatabaseView, DiskOrder, sample_order
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
@@ -67,7 +67,7 @@ Lines = list[tuple[str, str]]
 @click.option(
     "--cache", "folder", type=PATH, help="A folder of cache files: tell those of this data set."
 )
-@json_option
+@sidecar_json_option
 def info(
     paths: tuple[Path | str, ...],
     sidecar: Path | str | None,
@@ -113,7 +113,7 @@ def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return all facts of one file."""
     data = provenance.find_data(file)
 
-    def look() -> dict[str, Any]:
+    def probe() -> dict[str, Any]:
         with opened_file(data, sidecar) as (engine, facts):
             found: dict[str, Any] = {
                 name: getattr(facts, name) for name in FileFacts.__match_args__
@@ -122,7 +122,7 @@ def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
             found["order"] = _order(engine, facts)
             return found | advice(facts, found["storage"], found["choices"]["stream"])
 
-    return settled(str(data), look)
+    return settled(str(data), probe)
 
 
 def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     sound: list[str] = []
     with (
         bar(f"info of {len(files):,} files") as progress,
-        prefetching([os.fspath(file) for file in files]) as looked,
+        prefetching([os.fspath(file) for file in files]) as prefetched,
     ):
         for number, file in enumerate(files):
             try:
@@ -139,7 +139,7 @@ def _all_files(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
                 sound.append(os.fspath(file))
             except EXPECTED as error:
                 each.append({"data": label(file), "error": one_line(error)})
-            looked()
+            prefetched()
             progress(number + 1, len(files), "files")
     good = [one for one in each if isinstance(one, FileFacts)]
     found: dict[str, Any] = {
@@ -178,7 +178,7 @@ def _order(engine: _core.Engine, facts: FileFacts) -> DiskOrder | None:
     if facts.databases[0].get("holds_databases_alone") or not meta.main_db.entries:
         return None
     with contextlib.suppress(OSError, Error):  # other lines tell of damage
-        return look_at_order(Glance(engine, meta, meta.main_db, None))
+        return sample_order(DatabaseView(engine, meta, meta.main_db, None))
     return None
 
 
@@ -303,8 +303,8 @@ def _sums(found: dict[str, Any], good: list[FileFacts]) -> Lines:
     small, large = (pick(good, key=lambda one: one.file_bytes) for pick in (min, max))
     facts = [("  records", f"{found['records']:,}"), ("  bytes", size(found["file_bytes"]))]
     for title, one in (("  smallest", small), ("  largest", large)):
-        shown = f"{size(one.file_bytes)}, {one.records:,} records: {one.data}"
-        facts.append((title, shown))
+        displayed = f"{size(one.file_bytes)}, {one.records:,} records: {one.data}"
+        facts.append((title, displayed))
     facts += _counted("  format", [f"LMDB data version {one.meta.layout.version}" for one in good])
     facts += _counted("  pages", [f"{one.meta.layout.page_size:,} bytes" for one in good])
     facts += _counted("  databases", [db for one in good for db in _names(one)])

@@ -18,7 +18,7 @@ from lmdbio.cli.output import plain, plural, size, wide_console
 from lmdbio.cli.records import Record, database_facts, key_of, key_text, read_record, record_facts
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
-from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.view import DatabaseView, Seen, viewing
 from lmdbio.provenance import data_files
 from lmdbio.remote import label
 
@@ -66,9 +66,9 @@ def ls(
     """
     files, left, found = data_files(path), limit or None, 0
     for number, file in enumerate(files):
-        with glancing(file, name) as glance:
-            shown = list_file(glance, Listing(path, prefix, left, keys_only, as_json, len(files)))
-        left, found = None if left is None else left - shown, found + shown
+        with viewing(file, name) as view:
+            printed = list_file(view, Listing(path, prefix, left, keys_only, as_json, len(files)))
+        left, found = None if left is None else left - printed, found + printed
         if left == 0 and number + 1 < len(files):
             if not (keys_only or as_json):
                 more = plural(len(files) - number - 1, "more file")
@@ -105,45 +105,50 @@ class Listing(NamedTuple):
     files: int
 
 
-def list_file(glance: Glance, how: Listing) -> int:
+def list_file(view: DatabaseView, how: Listing) -> int:
     """List records of one file, and return how many."""
-    found = listed(glance, how.prefix)
-    shown, count = islice(found, how.limit), 0
-    of_file = {"file": glance.path} if how.files > 1 else {}
+    found = listed(view, how.prefix)
+    printed, count = islice(found, how.limit), 0
+    of_file = {"file": view.path} if how.files > 1 else {}
     if how.keys_only or how.as_json:
-        for seen in shown:
+        for seen in printed:
             count += 1
             if not how.as_json:
-                click.echo(key_text(glance, seen))
+                click.echo(key_text(view, seen))
                 continue
-            facts = {"key": key_text(glance, seen)}
+            facts = {"key": key_text(view, seen)}
             if not how.keys_only:
-                facts = record_facts(read_record(glance, seen))
+                facts = record_facts(read_record(view, seen))
             click.echo(json.dumps(plain(of_file | facts), ensure_ascii=False))
         return count
-    records = [read_record(glance, seen) for seen in shown]
+    records = [read_record(view, seen) for seen in printed]
     has_more = how.limit is not None and next(found, None) is not None
     if records or how.files == 1:
-        print_listing(glance, how.path, how.prefix, records, has_more=has_more)
+        print_listing(view, how.path, how.prefix, records, has_more=has_more)
     return len(records)
 
 
-def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
+def listed(view: DatabaseView, prefix: str | None) -> Iterator[Seen]:
     """Yield the records that begin with a prefix; None: all."""
     if prefix is None:
-        return glance.records()
-    if not glance.sorts_by_prefix:
+        return view.records()
+    if not view.sorts_by_prefix:
         raise ValueError(
-            f"{glance.path}: keys of this database are not in the order of their first bytes: "
+            f"{view.path}: keys of this database are not in the order of their first bytes: "
             "no PREFIX"
         )
-    return glance.records(key_of(glance, prefix))
+    return view.records(key_of(view, prefix))
 
 
 def print_listing(
-    glance: Glance, path: Path | str, prefix: str | None, records: list[Record], *, has_more: bool
+    view: DatabaseView,
+    path: Path | str,
+    prefix: str | None,
+    records: list[Record],
+    *,
+    has_more: bool,
 ) -> None:
-    click.echo(database_facts(glance))
+    click.echo(database_facts(view))
     if not records:
         click.echo(none_found(prefix))
         return
@@ -155,16 +160,16 @@ def print_listing(
         table.add_row(Text(one.key), f"{one.seen.length:,}", Text(str(one.kind)))
     wide_console(width=120).print(table, highlight=False)
     if has_more and prefix is None:
-        click.echo(f"... and {glance.db.entries - len(records):,} more (--limit 0 lists all)")
+        click.echo(f"... and {view.db.entries - len(records):,} more (--limit 0 lists all)")
     elif has_more:
         click.echo("... and more (--limit 0 lists all)")
-    print_databases(glance, path, records)
+    print_databases(view, path, records)
 
 
-def print_databases(glance: Glance, path: Path | str, records: list[Record]) -> None:
+def print_databases(view: DatabaseView, path: Path | str, records: list[Record]) -> None:
     """Name the named databases of a main one, and how to look into them."""
     named = {one.key: one.seen.database for one in records if one.seen.database is not None}
-    for name, database in glance.databases():
+    for name, database in view.databases():
         named.setdefault(show_key(name), database)
     if not named:
         return
@@ -206,28 +211,30 @@ def head(path: Path | str, count: int, lines: int, name: bytes | None, as_json: 
     """
     files, left = data_files(path), count
     for file in files:
-        with glancing(file, name) as glance:
-            left -= show_first(glance, path, left, lines, as_json=as_json)
+        with viewing(file, name) as view:
+            left -= show_first(view, path, left, lines, as_json=as_json)
         if not left:
             break
 
 
-def show_first(glance: Glance, path: Path | str, count: int, lines: int, *, as_json: bool) -> int:
+def show_first(
+    view: DatabaseView, path: Path | str, count: int, lines: int, *, as_json: bool
+) -> int:
     """Show the first records of a file, and return how many."""
     if not as_json:
-        click.echo(database_facts(glance))
+        click.echo(database_facts(view))
     records = []
-    for seen in islice(glance.records(), count):
-        one = read_record(glance, seen)
+    for seen in islice(view.records(), count):
+        one = read_record(view, seen)
         records.append(one)
-        shown = [] if seen.database else preview_lines(one.excerpt, one.kind, lines)
+        printed = [] if seen.database else preview_lines(one.excerpt, one.kind, lines)
         if as_json:
-            facts = record_facts(one) | {"preview": shown}
+            facts = record_facts(one) | {"preview": printed}
             click.echo(json.dumps(plain(facts), ensure_ascii=False))
             continue
         click.echo(f"\n{one.key}  {size(seen.length)}  {one.kind}")
-        for line in shown:
+        for line in printed:
             click.echo(f"    {line}")
     if not as_json:
-        print_databases(glance, path, records)
+        print_databases(view, path, records)
     return len(records)

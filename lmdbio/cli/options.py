@@ -107,11 +107,11 @@ _paths = partial(
 )
 #: Environments, folders and patterns of several; and the same of this machine.
 paths_argument, local_paths_argument = _paths(type=DATA), _paths(type=PATH)
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='Print JSON instead of text (a provenance file is "sidecar" there).',
+_json = partial(click.option, "--json", "as_json", is_flag=True)
+#: Of commands whose JSON names no provenance file, and of those that have one there.
+json_option = _json(help="Print JSON instead of text.")
+sidecar_json_option = _json(
+    help='Print JSON instead of text (the provenance file is "sidecar" there).'
 )
 db_option = click.option(
     "--db",

@@ -117,15 +117,16 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     left: int = 1,
+    texts: Sequence[str] = (),
     stderr: bool = False,
     width: int = WIDTH,
 ) -> None:
-    """Print a table: the first columns read from the left, all others are numbers."""
+    """Print a table: the first columns and ``texts`` read from the left, others are numbers."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right")
+        table.add_column(column, justify="left" if number < left or column in texts else "right")
     for row in rows:
         table.add_row(*row)
     wide_console(stderr=stderr, width=width).print(table, highlight=False)
@@ -138,12 +139,12 @@ def bar(what: str) -> Iterator[freshness.Progress]:
 
     console = Console(stderr=True)
     begun = time.monotonic()
-    shown: Progress | None = None
+    displayed: Progress | None = None
     tasks: dict[str, Any] = {}
 
     def advance(done: int, total: int, stage: str) -> None:
-        nonlocal shown
-        if shown is None:
+        nonlocal displayed
+        if displayed is None:
             if not console.is_terminal or time.monotonic() - begun < BAR_AFTER_SECONDS:
                 return
             from rich.progress import (
@@ -155,14 +156,14 @@ def bar(what: str) -> Iterator[freshness.Progress]:
             )
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
-            shown.start()
+            displayed = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+            displayed.start()
         if stage not in tasks:
-            tasks[stage] = shown.add_task(f"{what}: {stage}", total=total)
-        shown.update(tasks[stage], completed=done, total=total)
+            tasks[stage] = displayed.add_task(f"{what}: {stage}", total=total)
+        displayed.update(tasks[stage], completed=done, total=total)
 
     try:
         yield advance
     finally:
-        if shown is not None:
-            shown.stop()
+        if displayed is not None:
+            displayed.stop()

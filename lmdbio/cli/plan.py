@@ -348,11 +348,12 @@ def print_plan(
         f"waste {size(totals.waste_bytes)}"
     )
     rows = list_reads(extents, reads)
-    shown = rows if everything else rows[:ROWS_MAX]
+    displayed = rows if everything else rows[:ROWS_MAX]
     if rows:
         cells = (
-            (str(number), *(f"{n:,}" for n in row.values())) for number, row in enumerate(shown)
+            (str(number), *(f"{n:,}" for n in row.values()))
+            for number, row in enumerate(displayed)
         )
         print_table(("read", *rows[0]), cells, left=0, width=80)
-    if len(shown) < len(rows):
-        click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")
+    if len(displayed) < len(rows):
+        click.echo(f"... and {len(rows) - len(displayed):,} more reads (--all shows them)")

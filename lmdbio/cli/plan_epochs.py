@@ -79,7 +79,9 @@ def chance_facts(shuffle: Shuffle | None, count: int) -> dict[str, Any]:
 def chance_lines(found: dict[str, Any]) -> tuple[Lines, Lines]:
     """Return lines about how much chance an order has, and about its groups; none: no order."""
     share, epochs = found["randomness"], found["epochs_without_repeat"]
-    chance = [] if share is None else [("randomness", f"{share:.1%} of a whole permutation")]
+    chance = (
+        [] if share is None else [("randomness", f"{100 * share:.1f} % of a whole permutation")]
+    )
     if epochs is None:
         return chance, []
     return chance, [("repeats", f"S < N/G holds for up to {plural(epochs, 'epoch')}")]

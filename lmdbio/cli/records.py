@@ -11,7 +11,7 @@ from lmdbio.cli.output import plural, size
 from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.kinds import Kind, guess
-from lmdbio.locate.glance import Glance, Seen
+from lmdbio.locate.view import DatabaseView, Seen
 
 __all__ = [
     "Record",
@@ -50,62 +50,62 @@ class Record:
     excerpt: Excerpt
 
 
-def read_record(glance: Glance, seen: Seen) -> Record:
+def read_record(view: DatabaseView, seen: Seen) -> Record:
     """Read the first and the last bytes of a value, and guess its kind."""
-    head, tail = glance.part(seen, HEAD_BYTES, TAIL_BYTES)
+    head, tail = view.part(seen, HEAD_BYTES, TAIL_BYTES)
     excerpt = Excerpt(head, seen.length, tail)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {plural(seen.database.entries, 'record')}")
     else:
         kind = guess(excerpt)
-    return Record(seen, key_text(glance, seen), kind, excerpt)
+    return Record(seen, key_text(view, seen), kind, excerpt)
 
 
-def key_text(glance: Glance, seen: Seen) -> str:
+def key_text(view: DatabaseView, seen: Seen) -> str:
     """Return the key of a record as text that ``key_of`` takes."""
     key = seen.key
-    if seen.database is not None and glance.meta.layout.version == 3:
+    if seen.database is not None and view.meta.layout.version == 3:
         key = key.removesuffix(b"\0")  # with which LMDB 1.0 ends names
-    return show_key(key, integers=glance.has_integer_keys)
+    return show_key(key, integers=view.has_integer_keys)
 
 
-def key_of(glance: Glance, text: str) -> bytes:
+def key_of(view: DatabaseView, text: str) -> bytes:
     """Return the key that a text on the command line stands for."""
     integer_bytes = 0
-    if glance.has_integer_keys:
-        integer_bytes = next((len(seen.key) for seen in glance.records()), INTEGER_BYTES)
+    if view.has_integer_keys:
+        integer_bytes = next((len(seen.key) for seen in view.records()), INTEGER_BYTES)
     return parse_key(text, integer_bytes=integer_bytes)
 
 
-def find_record(glance: Glance, text: str) -> Iterator[Seen]:
+def find_record(view: DatabaseView, text: str) -> Iterator[Seen]:
     """Yield the record of a key, or the several ones.
 
     Raises:
         RecordNotFoundError: there is none.
     """
-    key = key_of(glance, text)
-    found = glance.find(key)
+    key = key_of(view, text)
+    found = view.find(key)
     first = next(found, None)
     if first is None:
-        raise RecordNotFoundError(f"{glance.path}: no key {text}{_near(glance, key)}")
+        raise RecordNotFoundError(f"{view.path}: no key {text}{_near(view, key)}")
     yield first
     yield from found
 
 
-def _near(glance: Glance, key: bytes) -> str:
+def _near(view: DatabaseView, key: bytes) -> str:
     """Return a sentence about keys that somebody may have meant."""
-    if not glance.db.entries:
+    if not view.db.entries:
         return ": the database is empty"
 
-    def shown(keys: list[bytes]) -> str:
-        return " and ".join(show_key(one, integers=glance.has_integer_keys) for one in keys)
+    def displayed(keys: list[bytes]) -> str:
+        return " and ".join(show_key(one, integers=view.has_integer_keys) for one in keys)
 
-    examples = [seen.key for seen in islice(glance.records(), EXAMPLES)]
+    examples = [seen.key for seen in islice(view.records(), EXAMPLES)]
     for similar in islice(similar_keys(key, examples), 4 * EXAMPLES):
-        if next(glance.find(similar), None) is not None:
-            return f": did you mean {shown([similar])}?"
-    near = glance.near(key)
-    return f": the keys beside it are {shown(near)}" if near else ""
+        if next(view.find(similar), None) is not None:
+            return f": did you mean {displayed([similar])}?"
+    near = view.near(key)
+    return f": the keys beside it are {displayed(near)}" if near else ""
 
 
 def record_facts(record: Record) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def record_facts(record: Record) -> dict[str, Any]:
     return facts
 
 
-def database_facts(glance: Glance) -> str:
+def database_facts(view: DatabaseView) -> str:
     """Return the heading of a listing."""
-    of = "" if glance.name is None else f", database {show_key(glance.name)}"
-    many = " under keys that may have many" if glance.has_duplicates else ""
-    pages = (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
-    records = plural(glance.db.entries, "record")
-    return f"{glance.path}{of}: {records}{many}, {size(pages)} in all"
+    of = "" if view.name is None else f", database {show_key(view.name)}"
+    many = " under keys that may have many" if view.has_duplicates else ""
+    pages = (view.meta.last_pgno + 1) * view.meta.layout.page_size
+    records = plural(view.db.entries, "record")
+    return f"{view.path}{of}: {records}{many}, {size(pages)} in all"

@@ -121,10 +121,10 @@ def heading(report: Report) -> str:
 
 
 def page_cache(file: FileReport) -> str:
-    shown = [share(state) for state in (file.before, file.after)]
+    displayed = [share(state) for state in (file.before, file.after)]
     last = file.after or file.before
     of = "a file that is not there any more" if last is None else size(last.bytes)
-    return f"{of}, in the page cache {shown[0]} when first opened, {shown[1]} at the end"
+    return f"{of}, in the page cache {displayed[0]} when first opened, {displayed[1]} at the end"
 
 
 def share(state: FileState | None) -> str:

@@ -73,7 +73,7 @@ def write(
     if target != "-":
         for run in runs:
             click.echo(f"{title}{', ' + run.words if run.words else ''}\n")
-            print_table(*table_of(run.found, by_epoch=by_epoch))
+            print_table(*table_of(run.found, by_epoch=by_epoch), texts=("bound",))
             click.echo()
             for one in run.found:
                 if one.reason:

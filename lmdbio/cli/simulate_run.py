@@ -54,6 +54,7 @@ def _run_all(
     values: Sequence[Values],
     outcomes: Callable[[Values], Iterable[model.Outcome | model.ModeOutcome]],
     count: int,
+    unit: str,
     about: Callable[[Values], Mapping[str, Any]],
 ) -> list[Run]:
     """Simulate the values of each case.
@@ -63,6 +64,7 @@ def _run_all(
         values: all values of each.
         outcomes: function from values to their outcomes.
         count: number of outcomes of a case.
+        unit: word for what is simulated, policies or modes.
         about: function from values to further facts for JSON.
     """
     runs: list[Run] = []
@@ -71,7 +73,7 @@ def _run_all(
             found: list[model.Outcome | model.ModeOutcome] = []
             for outcome in outcomes(one):
                 found.append(outcome)
-                advance(len(runs) * count + len(found), len(cases) * count, "outcomes")
+                advance(len(runs) * count + len(found), len(cases) * count, unit)
             runs.append(Run(case, found, about(one)))
     return runs
 
@@ -83,7 +85,14 @@ def run_policies(
     jobs = [changed_by(chosen, case) for case in cases]
     for job in jobs:
         job.check()
-    return _run_all(cases, jobs, lambda job: model.run(job, policies), len(policies), lambda _: {})
+    return _run_all(
+        cases,
+        jobs,
+        lambda job: model.run(job, policies),
+        len(policies),
+        "policies",
+        lambda _: {},
+    )
 
 
 def run_modes(
@@ -95,6 +104,7 @@ def run_modes(
         [model.changed_reading(job, store, case) for case in cases],
         lambda one: model.run_modes(one[0], modes, one[1]),
         len(modes),
+        "modes",
         lambda one: {"workload": asdict(replace(one[0], lengths=None)), "store": one[1]},
     )
 
@@ -130,6 +140,7 @@ def run_readers(
         list(zip(changed, jobs, strict=True)),
         lambda one: _outcomes(*one, policies),
         1 if policies is None else len(policies),
+        "policies",
         lambda one: {"job": _job_facts(one[1])},
     )
     words = plural(changed[0].data.count, "record")

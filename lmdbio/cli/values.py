@@ -19,8 +19,8 @@ from lmdbio.cli.records import RecordNotFoundError, find_record, key_of, read_re
 from lmdbio.errors import ProvenanceError
 from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import text_of
-from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.locate.open import open_record_index
+from lmdbio.locate.view import DatabaseView, Seen, viewing
 from lmdbio.provenance import data_files
 from lmdbio.system.publish import Draft
 from lmdbio.system.pylmdb import lmdb
@@ -30,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 #: The leaves before this record are soon read.
 FAR_RECORDS = 100_000
 #: Of a value that is written to a terminal, so much is looked at.
-LOOKED_AT = 4096
+SAMPLED_BYTES = 4096
 KEY_RULES = """
     A key is text, as ls prints it: \\n, \\t, \\\\ and \\xNN stand for single bytes, and 0x... for
     bytes in hexadecimal. (A shell wants backslashes in quotes.) In a database whose keys are
@@ -94,8 +94,8 @@ def cat(
         if not force:
             refuse_terminal(records)
         output = sys.stdout.buffer
-        for glance, seen in records:
-            write_value(glance, seen, output)
+        for view, seen in records:
+            write_value(view, seen, output)
         output.flush()
 
 
@@ -139,38 +139,38 @@ def get(
         raise click.UsageError("which record? KEY, or --index N")
     keys, numbers = () if key is None else (key,), () if number is None else (number,)
     with choosing(path, name, keys, numbers) as records:
-        glance, seen = records[0]
+        view, seen = records[0]
         if output is not None:
             with Draft(Path(output), "the value") as draft:
                 at = 0
-                for piece in glance.pieces(seen):
+                for piece in view.pieces(seen):
                     draft.write(piece, at)
                     at += len(piece)
                 draft.publish(overwrite=True)
         if as_json:
-            print_json(record_facts(read_record(glance, seen)))
+            print_json(record_facts(read_record(view, seen)))
         elif output is None:
             if not force:
                 refuse_terminal(records[:1])
             stream = sys.stdout.buffer
-            write_value(glance, seen, stream)
+            write_value(view, seen, stream)
             stream.flush()
 
 
-def record_at(glance: Glance, number: int) -> Seen:
+def record_at(view: DatabaseView, number: int) -> Seen:
     """Return a record by its number; a provenance file that holds spares the leaves before it."""
-    if number >= FAR_RECORDS and not glance.has_duplicates:
+    if number >= FAR_RECORDS and not view.has_duplicates:
         with suppress(ProvenanceError, OSError, lmdb.Error):
-            with open_record_index(glance.path, db=glance.name, locate="provenance") as index:
+            with open_record_index(view.path, db=view.name, locate="provenance") as index:
                 if number < index.count:
-                    return next(glance.find(index.key(number)))
-    return glance.at(number)
+                    return next(view.find(index.key(number)))
+    return view.at(number)
 
 
 @contextlib.contextmanager
 def choosing(
     path: Path | str, name: bytes | None, keys: tuple[str, ...], numbers: tuple[int, ...]
-) -> Iterator[list[tuple[Glance, Seen]]]:
+) -> Iterator[list[tuple[DatabaseView, Seen]]]:
     """Find the records of keys, then those of numbers, in files that stay open meanwhile.
 
     Of several files, the first one that has a key is asked, and numbers count on from file to
@@ -181,20 +181,22 @@ def choosing(
     """
     files = data_files(path)
     with contextlib.ExitStack() as opened:
-        glances: dict[str, Glance] = {}
+        views: dict[str, DatabaseView] = {}
 
-        def find(step: Callable[[Glance, bool], list[Seen]]) -> list[tuple[Glance, Seen]]:
+        def find(
+            step: Callable[[DatabaseView, bool], list[Seen]],
+        ) -> list[tuple[DatabaseView, Seen]]:
             """Return the records of the first file that has some; a step knows the last one."""
             for file in files:
                 with contextlib.ExitStack() as trying:
-                    glance = glances.get(file) or trying.enter_context(glancing(file, name))
-                    if found := step(glance, file == files[-1]):
-                        glances[file] = glance
+                    view = views.get(file) or trying.enter_context(viewing(file, name))
+                    if found := step(view, file == files[-1]):
+                        views[file] = view
                         opened.enter_context(trying.pop_all())
-                        return [(glance, seen) for seen in found]
+                        return [(view, seen) for seen in found]
             return []
 
-        records: list[tuple[Glance, Seen]] = []
+        records: list[tuple[DatabaseView, Seen]] = []
         for text in keys:
             found = find(partial(with_key, text=text, is_only=len(files) == 1))
             if not found:
@@ -203,36 +205,36 @@ def choosing(
         for number in numbers:
             left = number
 
-            def numbered(glance: Glance, is_last: bool) -> list[Seen]:
+            def numbered(view: DatabaseView, is_last: bool) -> list[Seen]:
                 nonlocal left
-                if left < glance.db.entries or is_last:
-                    return [record_at(glance, left)]
-                left -= glance.db.entries
+                if left < view.db.entries or is_last:
+                    return [record_at(view, left)]
+                left -= view.db.entries
                 return []
 
             records += find(numbered)
         yield records
 
 
-def with_key(glance: Glance, _: bool, *, text: str, is_only: bool) -> list[Seen]:
+def with_key(view: DatabaseView, _: bool, *, text: str, is_only: bool) -> list[Seen]:
     """Return the records of a key; none, where others may have it."""
-    return list(find_record(glance, text) if is_only else glance.find(key_of(glance, text)))
+    return list(find_record(view, text) if is_only else view.find(key_of(view, text)))
 
 
-def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:
-    for piece in glance.pieces(seen):
+def write_value(view: DatabaseView, seen: Seen, output: BinaryIO) -> None:
+    for piece in view.pieces(seen):
         output.write(piece)
 
 
-def refuse_terminal(records: list[tuple[Glance, Seen]]) -> None:
+def refuse_terminal(records: list[tuple[DatabaseView, Seen]]) -> None:
     """Refuse to write bytes that are no text to a terminal, which might obey them."""
     if not is_terminal():
         return
-    for glance, seen in records:
-        excerpt = Excerpt(glance.part(seen, LOOKED_AT).head, seen.length)
+    for view, seen in records:
+        excerpt = Excerpt(view.part(seen, SAMPLED_BYTES).head, seen.length)
         if seen.length and text_of(excerpt) is None:
             raise ValueError(
-                f"{glance.path}: this value is no text, and standard output is a terminal: "
+                f"{view.path}: this value is no text, and standard output is a terminal: "
                 "redirect it, or say --force"
             )
 

@@ -6,12 +6,12 @@ from functools import partial
 from itertools import islice
 
 from lmdbio.dropin.data_file import DataFile
-from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
+from lmdbio.inside.cards import RECORDS, CardMaker, html_card, notebook_card
 from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.inside.page import Card
-from lmdbio.locate.glance import Glance, Seen
+from lmdbio.locate.view import DatabaseView, Seen
 from lmdbio.system.amounts import size_text
 
 __all__ = ["card_html"]
@@ -19,29 +19,29 @@ __all__ = ["card_html"]
 
 def card_html(env: object, file: DataFile) -> str:
     """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
-    return shown_on_card(env, partial(_card, file))
+    return html_card(env, partial(_card, file))
 
 
 def _card(file: DataFile, maker: CardMaker) -> str:
     meta, _ = file.newest(None)
-    glance = Glance(file.open_engine(), meta, meta.main_db, None)
-    cards = [_record(glance, seen, maker) for seen in islice(glance.records(), RECORDS)]
+    view = DatabaseView(file.open_engine(), meta, meta.main_db, None)
+    cards = [_record(view, seen, maker) for seen in islice(view.records(), RECORDS)]
     count = meta.main_db.entries
     used = size_text((meta.last_pgno + 1) * meta.layout.page_size)
     facts = [("entry" if count == 1 else "entries", f"{count:,}"), ("", used)]
-    return notebook_card("Environment", glance.path, facts, cards)
+    return notebook_card("Environment", view.path, facts, cards)
 
 
-def _record(glance: Glance, seen: Seen, maker: CardMaker) -> Card:
+def _record(view: DatabaseView, seen: Seen, maker: CardMaker) -> Card:
     """Return the card of one record."""
-    head, tail = glance.part(seen, HEAD_BYTES, TAIL_BYTES)
+    head, tail = view.part(seen, HEAD_BYTES, TAIL_BYTES)
     excerpt = Excerpt(head, seen.length, tail)
     key = show_key(seen.key)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {seen.database.entries:,} records")
         return maker.card(key, kind, excerpt, bytes)
-    return maker.card(key, guess(excerpt), excerpt, partial(_read, glance, seen))
+    return maker.card(key, guess(excerpt), excerpt, partial(_read, view, seen))
 
 
-def _read(glance: Glance, seen: Seen) -> bytes:
-    return b"".join(glance.pieces(seen))
+def _read(view: DatabaseView, seen: Seen) -> bytes:
+    return b"".join(view.pieces(seen))

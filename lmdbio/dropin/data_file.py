@@ -238,7 +238,9 @@ class DataFile(_Counted):
         engine, direct_path = self.open_engine(), self.direct_path
         if direct_path is None:
             choice = self._choice
-            made = DirectPath(engine, self._size, depth=choice.depth, wanted=choice.past_cache)
+            made = DirectPath(
+                engine, self._size, depth=choice.depth, wanted=choice.may_bypass_cache
+            )
             with self._guard:
                 direct_path = self.direct_path = self.direct_path or made
             self._check()

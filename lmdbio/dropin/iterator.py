@@ -39,8 +39,8 @@ class CursorIterator(_core.Items):
         """Go step by step again, and longer: a move of the cursor ended the run."""
         self.end()
         self._steps, self._has_waited = 0, False
-        longer = max(STEPS_BEFORE_SCAN, self._patience * 2)
-        self._patience = min(longer, STEPS_BEFORE_SCAN_MAX)
+        longer = max(STEPS_BEFORE_SCAN, self._scan_after * 2)
+        self._scan_after = min(longer, STEPS_BEFORE_SCAN_MAX)
 
     def advance(self) -> Any:
         """Return the next item where no block has one.
@@ -61,11 +61,11 @@ class CursorIterator(_core.Items):
         if not cursor._is_placed() and not (cursor._failed and self._is_started):
             raise StopIteration
         if not self._is_started:
-            item = cursor._peek(self._wanted)
+            item = cursor._item_here(self._wanted)
             self._is_started = True
             return item
         stalled, self._has_stalled = self._has_stalled, False
-        waits = self._has_waited and self._steps >= self._patience
+        waits = self._has_waited and self._steps >= self._scan_after
         if waits and not stalled and cursor._run is None and cursor._placed:
             self._begin()
         run = cursor._run

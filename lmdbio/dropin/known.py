@@ -120,7 +120,7 @@ def newest_state(engine: _core.Engine) -> tuple[bytes | None, _core.Meta]:
         except (OSError, Error):  # such as a file that is shorter now, which read_meta reports
             pass
     meta = _core.read_meta(engine)
-    newest, is_there, raw = _core.look_whole(engine, meta)
+    newest, is_there, raw = _core.probe_whole(engine, meta)
     if newest != meta.txnid or not is_there:
         return None, meta
     if len(raw) <= META_BYTES_MAX:

@@ -66,7 +66,7 @@ class OpenSnapshot:
         self.tables: dict[bytes | None, KeyIndex] = {}
         self._records: dict[bytes | None, _core.Database] = {None: meta.main_db}
         #: ``bool()`` is False.
-        self.is_newest = bool if raw is None else _core.watch(pages.engine, meta.layout, raw)
+        self.is_newest = bool if raw is None else _core.monitor(pages.engine, meta.layout, raw)
 
     def record(self, name: bytes | None, verify: Callable[[], None]) -> _core.Database:
         """Return the database record of ``name``.

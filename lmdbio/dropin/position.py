@@ -88,7 +88,7 @@ class Position(_core.Stands):
         raise TypeError("cannot pickle 'Cursor' object")
 
     def _after_fork(self) -> None:
-        self._kept_guard = None
+        self._guard_lock = None
 
     def _check(self) -> None:
         if self._lookup is None:
@@ -112,7 +112,7 @@ class Position(_core.Stands):
     @property
     def _guard(self) -> Any:
         """A lock of the run."""
-        return self._kept_guard or self._keep_guard(RLock())
+        return self._guard_lock or self._set_guard_lock(RLock())
 
     @property
     def _empty(self) -> Any:
@@ -222,7 +222,7 @@ class Position(_core.Stands):
             return key, value
         return key if wanted == WANT_KEY else value
 
-    def _peek(self, wanted: int) -> Any:
+    def _item_here(self, wanted: int) -> Any:
         """Return the current key, value or item, empty where the cursor stands nowhere."""
         self._check()
         if self._is_stale:

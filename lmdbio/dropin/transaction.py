@@ -126,8 +126,10 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if self._slot is not None:
             return
         direct = self._file.direct_requests()
-        self._opened.snapshot.check(doubt=direct != self._past or self._opened.mapping is not None)
-        self._past = direct
+        self._opened.snapshot.check(
+            doubt=direct != self._reads_direct or self._opened.mapping is not None
+        )
+        self._reads_direct = direct
 
     def _database(self, db: _Database | None) -> _Database | None:
         _check_handle(db, self._env)

@@ -16,7 +16,7 @@ _DESCR = re.compile(r"'descr':\s*'([<>|=]?[a-zA-Z]\d*)'")
 _SHAPE = re.compile(r"'shape':\s*\(([\d,\s]*)\)")
 _ORDER = re.compile(r"'fortran_order':\s*(True|False)")
 #: Fewer numbers prove nothing; so many are looked at.
-NUMBERS_MIN, NUMBERS_LOOKED_AT = 8, 2048
+NUMBERS_MIN, NUMBERS_SAMPLED = 8, 2048
 #: Of floats that people store, nearly all lie between these, or are 0.
 FLOAT_MIN, FLOAT_MAX, FLOAT_SHARE = 1e-8, 1e8, 0.99
 #: Larger integers are seldom an index, an id or a class.
@@ -46,8 +46,8 @@ class NpyHeader:
         self.shape, self.fortran, self.data = shape, fortran, data
         name = self.dtype.name if self.dtype is not None else descr or "of records"
         is_pickle = descr.lstrip("<>|=")[:1] == "O"
-        shown = "objects, a pickle that is not loaded" if is_pickle else name
-        self.text = shown if shape is None else f"{shown} {_shape_text(shape)}"
+        displayed = "objects, a pickle that is not loaded" if is_pickle else name
+        self.text = displayed if shape is None else f"{displayed} {_shape_text(shape)}"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
@@ -94,7 +94,7 @@ def guess_numbers(head: bytes, length: int | None) -> tuple[str, int] | None:
     ):
         if length % size or length < NUMBERS_MIN * size:
             continue
-        count = min(len(head) // size, NUMBERS_LOOKED_AT)
+        count = min(len(head) // size, NUMBERS_SAMPLED)
         if count >= NUMBERS_MIN and is_likely(np.frombuffer(head, np.dtype(name), count)):
             return name, length // size
     return None

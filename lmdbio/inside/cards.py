@@ -15,7 +15,7 @@ from lmdbio.inside.page import Card
 from lmdbio.inside.pictures import has_pillow, thumbnail
 from lmdbio.inside.preview import preview_lines
 
-__all__ = ["RECORDS", "CardMaker", "notebook_card", "shown_on_card"]
+__all__ = ["RECORDS", "CardMaker", "notebook_card", "html_card"]
 
 #: Of the text on a card, which wraps, and of bytes in hexadecimal there, which should not.
 TEXT_LINES, TEXT_WIDTH, HEX_WIDTH = 7, 120, 17
@@ -85,7 +85,7 @@ def _lines(excerpt: Excerpt, kind: Kind) -> tuple[str, ...]:
 # --- a notebook's card --------------------------------------------------------------------
 
 
-def shown_on_card(shown: object, card: Callable[[CardMaker], str]) -> str:
+def html_card(displayed: object, card: Callable[[CardMaker], str]) -> str:
     """Return a card as HTML; where its records cannot be read, what ``repr`` gives.
 
     Args:
@@ -101,7 +101,7 @@ def shown_on_card(shown: object, card: Callable[[CardMaker], str]) -> str:
     try:
         return card(maker)
     except Exception as error:  # a notebook shows the object, not a traceback
-        return f"<pre>{escape(repr(shown))}\n{escape(str(error))}</pre>"
+        return f"<pre>{escape(repr(displayed))}\n{escape(str(error))}</pre>"
 
 
 def notebook_card(
@@ -115,7 +115,7 @@ def notebook_card(
         facts: name and value of each fact.
         cards: cards of some records.
     """
-    shown = "".join(
+    displayed = "".join(
         f'<span style="margin-right:18px;white-space:nowrap"><b>{escape(value)}</b> '
         f'<span style="{_QUIET}">{escape(name)}</span></span>'
         for name, value in facts
@@ -126,7 +126,7 @@ def notebook_card(
         'font:14px/1.5 system-ui,sans-serif">'
         f'<div><b>{escape(title)}</b> <span style="{_MONO};opacity:.75;overflow-wrap:anywhere">'
         f"{escape(path)}</span></div>"
-        f'<div style="margin:6px 0 0">{shown}</div>'
+        f'<div style="margin:6px 0 0">{displayed}</div>'
         f'<div style="display:flex;flex-wrap:wrap;gap:8px;margin-top:10px">{records}</div></div>'
     )
 

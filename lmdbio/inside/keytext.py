@@ -32,8 +32,8 @@ def show_key(key: bytes, *, integers: bool = False) -> str:
     if integers and len(key) in (4, 8):
         return str(int.from_bytes(key, "little"))
     text = key.decode("utf-8", "surrogateescape")
-    shown = [character if character.isprintable() else "" for character in text]
-    odd = sum(not character for character in shown)
+    displayed = [character if character.isprintable() else "" for character in text]
+    odd = sum(not character for character in displayed)
     if not key or text.startswith("0x") or odd > ESCAPED_SHARE * len(text):
         return f"0x{key.hex()}"
     return "".join(_escaped(character) for character in text)

@@ -270,8 +270,8 @@ def text_of(excerpt: Excerpt) -> str | None:
         text = decoder.decode(excerpt.head, excerpt.is_whole)
     except UnicodeDecodeError:
         return None
-    shown = text.translate(_BLANKS)
-    has_controls = any(character < " " or "\x7f" <= character < "\xa0" for character in shown)
+    displayed = text.translate(_BLANKS)
+    has_controls = any(character < " " or "\x7f" <= character < "\xa0" for character in displayed)
     return None if has_controls or not text else text
 
 
@@ -340,8 +340,8 @@ def _of_protobuf(excerpt: Excerpt) -> Kind | None:
     numbers = find_protobuf(excerpt)
     if numbers is None:
         return None
-    shown = ", ".join(map(str, numbers[:8])) + ", ..." * (len(numbers) > 8)
-    return Kind("protobuf", "objects", f"field{'s' * (len(numbers) > 1)} {shown}", "pb")
+    displayed = ", ".join(map(str, numbers[:8])) + ", ..." * (len(numbers) > 8)
+    return Kind("protobuf", "objects", f"field{'s' * (len(numbers) > 1)} {displayed}", "pb")
 
 
 def _of_numbers(excerpt: Excerpt) -> Kind | None:

@@ -57,9 +57,9 @@ class Names:
         return found
 
     def _stem(self, key: bytes) -> str:
-        shown = show_key(key, integers=self._integers)
-        is_text = not (self._integers or shown.startswith("0x"))
-        text = key.decode("utf-8", "surrogateescape") if is_text else shown
+        displayed = show_key(key, integers=self._integers)
+        is_text = not (self._integers or displayed.startswith("0x"))
+        text = key.decode("utf-8", "surrogateescape") if is_text else displayed
         stem = "".join(_escaped(character, at == 0) for at, character in enumerate(text))
         if len(stem.encode()) <= STEM_BYTES:
             return stem

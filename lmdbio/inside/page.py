@@ -168,8 +168,8 @@ def _shares(counts: Sequence[tuple[str, int]], shades: Mapping[str, int]) -> str
     rows = ""
     for text, count in counts[:LEGEND_MAX] if shades else counts:
         style = f' style="--shade:{_colour(shades[text])}"' if shades else ""
-        shown = escape(text) if shades else f"<code>{escape(text)}</code>"
-        rows += f"<li{style}><span>{shown}</span><b>{count:,} · {count / total:.0%}</b></li>"
+        displayed = escape(text) if shades else f"<code>{escape(text)}</code>"
+        rows += f"<li{style}><span>{displayed}</span><b>{count:,} · {count / total:.0%}</b></li>"
     return rows
 
 

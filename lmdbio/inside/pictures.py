@@ -36,7 +36,7 @@ VALUE_BYTES_MAX = 16 << 20
 PIXELS_MAX = 48 << 20
 QUALITY = 80
 #: Image files that browsers show.
-_SHOWN = {
+_DISPLAYED = {
     "JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WebP": "image/webp",
     "BMP": "image/bmp", "AVIF": "image/avif",
 }  # fmt: skip
@@ -91,7 +91,7 @@ def thumbnail(
             return None
         if pillow:
             return _shrunk(content, side)
-        mime = _SHOWN.get(of.name)
+        mime = _DISPLAYED.get(of.name)
         if mime is None or len(content) > plain_bytes_max:
             return None
         return Thumbnail(mime, content, *(of.size or (0, 0)))

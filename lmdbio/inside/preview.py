@@ -18,7 +18,7 @@ __all__ = ["LINES_MAX", "WIDTH", "hex_lines", "preview_lines", "printable"]
 
 LINES_MAX, WIDTH = 6, 88
 HEX_BYTES = 16
-NUMBERS_SHOWN = 8
+NUMBERS_DISPLAYED = 8
 _ITEM_BYTES = {"float32?": "<f4", "float64?": "<f8", "int32?": "<i4", "int64?": "<i8"}
 
 
@@ -53,11 +53,11 @@ def printable(text: str) -> str:
 
 
 def _cut(lines: list[str], lines_max: int, width: int) -> list[str]:
-    shown = [printable(line.expandtabs(4)) for line in lines[:lines_max]]
-    shown = [line if len(line) <= width else f"{line[: width - 3]}..." for line in shown]
+    displayed = [printable(line.expandtabs(4)) for line in lines[:lines_max]]
+    displayed = [line if len(line) <= width else f"{line[: width - 3]}..." for line in displayed]
     if len(lines) > lines_max:
-        shown[-1] = f"{shown[-1][: width - 4]} ..."
-    return shown
+        displayed[-1] = f"{displayed[-1][: width - 4]} ..."
+    return displayed
 
 
 def _json_lines(head: bytes) -> list[str]:
@@ -79,7 +79,7 @@ def _number_lines(excerpt: Excerpt, kind: Kind, width: int) -> list[str]:
     if dtype is None:
         return []
     size = np.dtype(dtype).itemsize
-    count = min(NUMBERS_SHOWN, (len(excerpt.head) - start) // size)
+    count = min(NUMBERS_DISPLAYED, (len(excerpt.head) - start) // size)
     if count < 1:
         return []
     numbers = np.frombuffer(excerpt.head, dtype, count, start)
@@ -97,9 +97,9 @@ def hex_lines(
     lines = []
     for at in range(0, min(len(head), lines_max * row), row):
         part = head[at : at + row]
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        displayed = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
         text = part.hex(" ", 1)
-        lines.append(f"{at:04x}  {text:<47}  {shown}" if is_wide else text)
+        lines.append(f"{at:04x}  {text:<47}  {displayed}" if is_wide else text)
     if lines and (more or len(head) > lines_max * row):
         lines[-1] += " ..." if is_wide else ""
     return lines

@@ -75,12 +75,12 @@ def key_forms(keys: Iterable[bytes], *, integers: bool = False) -> list[tuple[st
     keys = list(keys)
     if integers:
         return [("integers", len(keys))] if keys else []
-    shown = [show_key(key) for key in keys]
-    if keys and all(text.startswith("0x") for text in shown):
+    displayed = [show_key(key) for key in keys]
+    if keys and all(text.startswith("0x") for text in displayed):
         sizes = Counter(len(key) for key in keys)
         return [(_binary(size), count) for size, count in sizes.most_common(FORMS_MAX)]
     stems: dict[tuple[str, ...], list[list[str]]] = {}
-    for text in shown:
+    for text in displayed:
         stems.setdefault(tuple(_NUMBER.split(text)), []).append(_NUMBER.findall(text))
     forms = {_form(stem, numbers): len(numbers) for stem, numbers in stems.items()}
     if len(forms) > max(FORMS_MAX, len(keys) // 4):  # names, which have no form in common
@@ -107,7 +107,7 @@ def _form(stem: tuple[str, ...], numbers: list[list[str]]) -> str:
     return "".join(parts)
 
 
-def describe_keys(forms: list[tuple[str, int]], shown: int = FORMS_MAX) -> str:
+def describe_keys(forms: list[tuple[str, int]], displayed: int = FORMS_MAX) -> str:
     """Return forms in one line, with their shares.
 
     Args:
@@ -117,5 +117,5 @@ def describe_keys(forms: list[tuple[str, int]], shown: int = FORMS_MAX) -> str:
     count = sum(each for _, each in forms)
     if len(forms) == 1:
         return forms[0][0]
-    named = ", ".join(f"{form} ({each / count:.0%})" for form, each in forms[:shown])
-    return named + " and others" * (len(forms) > shown)
+    named = ", ".join(f"{form} ({each / count:.0%})" for form, each in forms[:displayed])
+    return named + " and others" * (len(forms) > displayed)

@@ -225,8 +225,8 @@ def find_msgpack(excerpt: Excerpt) -> str | None:
         if walk.at != excerpt.length or walk.items < 2:
             return None
     if walk.is_map:
-        shown = ", ".join(walk.names[:6]) + ", ..." * (len(walk.names) > 6)
-        return f"map of {walk.count}" + (f": {shown}" if shown else "")
+        displayed = ", ".join(walk.names[:6]) + ", ..." * (len(walk.names) > 6)
+        return f"map of {walk.count}" + (f": {displayed}" if displayed else "")
     return f"array of {walk.count}"
 
 

@@ -59,8 +59,8 @@ class Whole:
 
     def find(self, keys: Keys) -> Selection | None:
         """Return the samples of a database; None: it has another layout."""
-        looks = re.compile(self.key, re.DOTALL)
-        if not keys.count or not (looks.fullmatch(keys.first) and looks.fullmatch(keys.last)):
+        pattern = re.compile(self.key, re.DOTALL)
+        if not keys.count or not (pattern.fullmatch(keys.first) and pattern.fullmatch(keys.last)):
             return None
         if self.value is not None and not self.value(keys.value(keys.first) or b""):
             return None

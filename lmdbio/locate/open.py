@@ -288,7 +288,8 @@ def number_keys(
         if provenance is not None:
             known = opened.enter_context(provenance).section(name)
             provenance.attach(LeafReader(pages, meta.layout))
-        tree = Tree(file, known or walk_tree(pages, meta, db, keys=True), is_demanded=False)
+        walk = walk_tree(pages, meta, db, keys=True) if known is None else known
+        tree = Tree(file, walk, is_demanded=False)
         # Read now: the files are closed when they are asked for.
         each = tree.each_key() if db.flags & DUPSORT else None
         groups = None if each is None else Groups(lambda: each)

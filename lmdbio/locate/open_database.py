@@ -312,7 +312,7 @@ class Guarding:
 
     def __init__(self, pages: _core.Engine, meta: _core.Meta) -> None:
         self._pages, self._meta = pages, meta
-        self._read = _core.Look(pages, meta)
+        self._read = _core.Probe(pages, meta)
         self.ticket = self._read.ticket
 
     def poll(self) -> bool:
@@ -329,7 +329,7 @@ def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
     Raises:
         MovedError: it has, or ``meta`` is no more in it.
     """
-    _judge(pages, meta, _core.look(pages, meta))
+    _judge(pages, meta, _core.probe(pages, meta))
 
 
 def _judge(pages: _core.Engine, meta: _core.Meta, found: tuple[int, bool]) -> None:

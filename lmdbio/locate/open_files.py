@@ -30,14 +30,14 @@ def stat_files(paths: Sequence[str], db: bytes | None) -> FileSet:
     """
     found = FileSet(paths)
 
-    def look(path: str) -> None:
+    def probe(path: str) -> None:
         with opening(path, db, "pread") as file:
             found.add(file.pages, file.meta, file.database.entries)
             file.pages.close()
 
     with prefetching(paths) as opened:
         for path in paths:
-            settled(path, partial(look, path))
+            settled(path, partial(probe, path))
             opened()
     return found
 

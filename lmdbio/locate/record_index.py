@@ -256,7 +256,7 @@ class RecordIndex(OpenDatabase):
             engine, extents, self._snapshot(), verify=self.guard, waits=waits
         )
 
-    def value_holder(
+    def value_getter(
         self, engine: _core.Engine
     ) -> Callable[[list[int]], _core.Values | None] | None:
         """Return a quick call for values that nobody need wait for (``_core.value_holder``).
@@ -265,7 +265,7 @@ class RecordIndex(OpenDatabase):
         """
         if self._table is None or engine.alignment > 1:
             return None
-        return _core.value_holder(engine, self._table, self._snapshot(), self.guard)
+        return _core.value_getter(engine, self._table, self._snapshot(), self.guard)
 
     def close(self) -> None:
         """Close the data file and the provenance file. May be called twice."""

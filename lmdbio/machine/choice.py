@@ -71,12 +71,12 @@ READAHEAD_BYTES_LARGE = 1 << 20
 CACHED_SHARE = 0.5
 #: Slower than this, per second, a disk is no substitute for memory: NVMe is faster, SATA, and
 #: most disks of the cloud, are not.
-PAST_CACHE_RATE_MIN = 512 << 20
+DIRECT_RATE_MIN = 512 << 20
 #: A measured setting is taken instead of another if it is better by this much: storage swings.
 BETTER = 1.1
 #: A read past the page cache leaves nothing there for the next one, so it must gain more than
 #: that.
-BETTER_PAST_CACHE = 1.25
+BETTER_DIRECT = 1.25
 #: The least depth, and the smallest request, that give so much of the best.
 ENOUGH = 0.95
 
@@ -106,7 +106,7 @@ class Choice:
 
     access: Access
     engine: str
-    past_cache: bool
+    may_bypass_cache: bool
     depth: int
     request_bytes_max: int
     gap_bytes_max: int
@@ -137,7 +137,7 @@ class _Found:
 
     value: Any
     reason: Reason
-    past_cache: bool = False
+    may_bypass_cache: bool = False
 
 
 def choose(
@@ -160,7 +160,7 @@ def choose(
     found = _from_facts(access, storage)
     if tuned is not None:
         found.update(_from_samples(access, storage, tuned.samples, found))
-    past_cache = found["engine"].past_cache
+    may_bypass_cache = found["engine"].may_bypass_cache
     values = {name: found[name].value for name in FIELDS}
     reasons = {name: found[name].reason for name in FIELDS}
     for name in FIELDS:
@@ -176,7 +176,7 @@ def choose(
     demanded = reasons["engine"].origin in ("keyword", "environment")
     return Choice(
         access=access,
-        past_cache=past_cache and not demanded,
+        may_bypass_cache=may_bypass_cache and not demanded,
         reasons=reasons,
         **values,
     )
@@ -185,8 +185,8 @@ def choose(
 # --- from what is under the file ----------------------------------------------------------
 
 
-def _fact(value: Any, text: str, *, past_cache: bool = False) -> _Found:
-    return _Found(value, Reason("facts", text), past_cache)
+def _fact(value: Any, text: str, *, may_bypass_cache: bool = False) -> _Found:
+    return _Found(value, Reason("facts", text), may_bypass_cache)
 
 
 def _from_facts(access: Access, storage: Storage) -> dict[str, _Found]:
@@ -216,7 +216,7 @@ def _engine_from_facts(access: Access, storage: Storage) -> _Found:
         if storage.direct is False:
             return _fact("pread", again)
         passing = "; large reads pass by it while the disk is as good as a cache"
-        return _fact("pread", again + passing, past_cache=True)
+        return _fact("pread", again + passing, may_bypass_cache=True)
     if access != "stream":
         return _fact(
             "pread", "no disk of this machine: what is asked for again should be in memory"
@@ -268,8 +268,8 @@ def _request_from_facts(access: Access, storage: Storage) -> _Found:
 # --- from what was measured ---------------------------------------------------------------
 
 
-def _measured(value: Any, text: str, *, past_cache: bool = False) -> _Found:
-    return _Found(value, Reason("tune", text), past_cache)
+def _measured(value: Any, text: str, *, may_bypass_cache: bool = False) -> _Found:
+    return _Found(value, Reason("tune", text), may_bypass_cache)
 
 
 def _from_samples(
@@ -298,20 +298,20 @@ def _best(samples: tuple[Sample, ...], kind: str) -> Sample | None:
 def _engine_from_samples(
     storage: Storage, samples: tuple[Sample, ...], facts: _Found
 ) -> _Found | None:
-    past, through = _best(samples, "direct"), _best(samples, "pread")
+    bypassing, through = _best(samples, "direct"), _best(samples, "pread")
     has_none = storage.in_memory or storage.remote or storage.direct is False
-    if past is None or through is None or has_none:
+    if bypassing is None or through is None or has_none:
         return None
     if facts.value == "pread" and (storage.cached_share or 0.0) >= CACHED_SHARE:
         return None
-    told = f"measured {rate_text(past)} past the page cache, {rate_text(through)} through it"
+    text = f"measured {rate_text(bypassing)} past the page cache, {rate_text(through)} through it"
     if storage.disk:
-        pays = past.rate >= PAST_CACHE_RATE_MIN and past.rate >= BETTER * through.rate
+        pays = bypassing.rate >= DIRECT_RATE_MIN and bypassing.rate >= BETTER * through.rate
         more = "large reads pass by it" if pays else "too little to give up the cache"
-        return _measured("pread", f"{told}: {more}", past_cache=pays)
+        return _measured("pread", f"{text}: {more}", may_bypass_cache=pays)
     # To leave the way that the facts suggest takes more than to keep to it.
-    factor = BETTER_PAST_CACHE if facts.value == "pread" else 1 / BETTER
-    return _measured("direct" if past.rate >= factor * through.rate else "pread", told)
+    factor = BETTER_DIRECT if facts.value == "pread" else 1 / BETTER
+    return _measured("direct" if bypassing.rate >= factor * through.rate else "pread", text)
 
 
 def _series(samples: tuple[Sample, ...], by: str) -> tuple[Sample, ...]:

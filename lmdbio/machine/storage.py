@@ -142,7 +142,7 @@ def inspect(
     if elsewhere is not None:
         return inspect_url(elsewhere.url, elsewhere.size)
     fd = engine.fd
-    ground = _core.look_at(fd)
+    ground = _core.inspect_at(fd)
     mounted = _mount(root, ground.mount_id) if thorough else None
     source = mounted[1] if mounted else None
     device = _block_device(ground, source)
@@ -186,7 +186,7 @@ def inspect_folder(folder: str | os.PathLike[str]) -> Storage:
         OSError: there is no such folder.
     """
     with _core.Descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as opened:
-        ground = _core.look_at(opened.fd)
+        ground = _core.inspect_at(opened.fd)
     mounted = _mount("", ground.mount_id)
     return Storage(
         file_system=mounted[0] if mounted else FILE_SYSTEMS.get(ground.magic),

@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     places: I64
     records: I64
     users: I64
-    holders: I64
+    servers: I64
     sources: I64
 
 
@@ -325,26 +325,26 @@ class Outlook:
         """Return the rows at ascending places of an epoch."""
         records = epoch.samples(places)
         users = _users(self.schedule, epoch.number * epoch.count + places)
-        holders, is_read = self._holders(epoch, records, users)
+        servers, is_read = self._servers(epoch, records, users)
         own = np.full(len(records), OWN)
         if self._on_disk is not None:
             own[self._on_disk[records]] = DISK
-        sources = np.where(is_read, FILE, np.where(holders == users, own, PEER))
-        return Rows(places, records, users, holders, sources)
+        sources = np.where(is_read, FILE, np.where(servers == users, own, PEER))
+        return Rows(places, records, users, servers, sources)
 
-    def _holders(self, epoch: Epoch, records: I64, users: I64) -> tuple[I64, Flags]:
+    def _servers(self, epoch: Epoch, records: I64, users: I64) -> tuple[I64, Flags]:
         """Return the root that has each record when it is used, and which count as read then."""
         if self._placement.ownership is not None:
-            holders = self._owners.owner_of(records, epoch.number, users)
-            return holders, holders == NOBODY
-        holders = self.homes.owner_of(records)
-        is_read = (holders == NOBODY) | (epoch.number == 0 and not self._preloads)
+            servers = self._owners.owner_of(records, epoch.number, users)
+            return servers, servers == NOBODY
+        servers = self.homes.owner_of(records)
+        is_read = (servers == NOBODY) | (epoch.number == 0 and not self._preloads)
         streams = self.rounds(epoch)
         if streams is not None:
             rest = records >= epoch.shuffle.held
-            holders[rest] = streams.owner(records[rest] - epoch.shuffle.held)
+            servers[rest] = streams.owner(records[rest] - epoch.shuffle.held)
             is_read[rest] = not self._placement.hands_on
-        return holders, is_read
+        return servers, is_read
 
     @cached_property
     def _on_disk(self) -> Flags | None:
@@ -354,12 +354,12 @@ class Outlook:
             return None
         found = np.zeros(len(self._lengths), np.bool_)
         for root in range(self._job.nodes):
-            kept, bits = homes.kept(root), homes.grains.bits
+            stored, bits = homes.owned(root), homes.grains.bits
             own = np.flatnonzero(homes.records == root)
             extents = self._extents[own]
-            places = _core.place_extents(extents, bits, homes.grains.numbers, kept.start)
-            memory = len(Tiers.of(len(kept), tiers, bits).memory) << bits
-            if memory < len(kept) << bits:
+            places = _core.place_extents(extents, bits, homes.grains.numbers, stored.start)
+            memory = len(Tiers.of(len(stored), tiers, bits).memory) << bits
+            if memory < len(stored) << bits:
                 found[own[_core.extents_beyond(extents, places, memory)]] = True
         return found
 
@@ -389,19 +389,19 @@ class Outlook:
 
     def _batches(self, epoch: Epoch) -> tuple[Reads, int]:
         """Return reads of what nobody has, and messages for what another root has."""
-        reads, messages, looked_at, nodes = Reads(), 0, 0, self._job.nodes
+        reads, messages, sampled, nodes = Reads(), 0, 0, self._job.nodes
         for number in _sample(max(1, epoch.count // self._job.batch)):
             begin = number * self._job.batch
             places = np.arange(begin, min(epoch.count, begin + self._job.batch))
-            looked_at += len(places)
+            sampled += len(places)
             rows = self._rows_at(epoch, places)
-            is_missing = rows.holders == NOBODY
+            is_missing = rows.servers == NOBODY
             for node in np.unique(rows.users[is_missing]).tolist():
                 own = rows.records[is_missing & (rows.users == node)]
                 reads = reads.plus(self._reads(own))
-            sent = ~is_missing & (rows.holders != rows.users)
-            messages += len(np.unique(rows.holders[sent] * nodes + rows.users[sent]))
-        times = epoch.count / looked_at
+            sent = ~is_missing & (rows.servers != rows.users)
+            messages += len(np.unique(rows.servers[sent] * nodes + rows.users[sent]))
+        times = epoch.count / sampled
         return reads.times(times), round(messages * times)
 
     def _streamed(self, epoch: Epoch) -> Reads:
@@ -469,5 +469,5 @@ def _supplied(rows: Iterable[Rows], lengths: I64) -> Supplied:
             of_kind = some.sources == kind
             records[kind] += np.count_nonzero(of_kind)
             sizes[kind] += of_row[of_kind].sum()
-        sent += int(of_row[(some.holders >= 0) & (some.holders != some.users)].sum())
+        sent += int(of_row[(some.servers >= 0) & (some.servers != some.users)].sum())
     return Supplied(tuple(records.tolist()), tuple(sizes.tolist()), sent)

@@ -232,8 +232,8 @@ class Homes:
         less = np.zeros(len(rooms), np.int64)
         while True:
             made = cls._split(grains, np.maximum(units - less, 0), count, run, roots)
-            kept = made.stops - made.ends[:-1]
-            if (kept <= np.maximum(units, 0)).all():
+            owned = made.stops - made.ends[:-1]
+            if (owned <= np.maximum(units, 0)).all():
                 return made
             less = np.maximum(less, made.stops - made.ends[1:])
 
@@ -275,7 +275,7 @@ class Homes:
         """
         return owner_in(self.records)(records)
 
-    def kept(self, root: int) -> range:
+    def owned(self, root: int) -> range:
         """Return the used grains that a root caches."""
         part = self.parts[root]
         return range(int(self.ends[part]), int(self.stops[part]))
@@ -372,7 +372,7 @@ class Tiers(NamedTuple):
     disk: range
 
     @classmethod
-    def of(cls, kept: int, room: Room, bits: int) -> Tiers:
+    def of(cls, owned: int, room: Room, bits: int) -> Tiers:
         """Return the tiers of a home that caches so many grains."""
-        in_memory = min(kept, room.memory >> bits)
-        return cls(range(in_memory), range(max(0, kept - (room.disk >> bits)), kept))
+        in_memory = min(owned, room.memory >> bits)
+        return cls(range(in_memory), range(max(0, owned - (room.disk >> bits)), owned))

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.placement.sources import KeptSources, Uses, records_at, seats
+from lmdbio.placement.sources import CachedSources, Uses, records_at, seats
 from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.schedule import Places, Schedule
 
@@ -183,7 +183,7 @@ class RecordOwners:
 
 
 @dataclass(frozen=True)
-class RecordSources(KeptSources):
+class RecordSources(CachedSources):
     """Says who brings what, where roots cache records one by one.
 
     Attributes:

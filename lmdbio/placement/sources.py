@@ -37,7 +37,7 @@ __all__ = [
     "BlockSources",
     "HomeSources",
     "HybridSources",
-    "KeptSources",
+    "CachedSources",
     "RoundUses",
     "Uses",
     "WindowSources",
@@ -145,7 +145,7 @@ class WindowSources:
 
 
 @dataclass(frozen=True)
-class KeptSources(ABC):
+class CachedSources(ABC):
     """Says who brings what, where roots cache records: a round is a block of all teams.
 
     A root brings for it those records of its own that any team uses in the block.
@@ -207,7 +207,7 @@ class KeptSources(ABC):
 
 
 @dataclass(frozen=True)
-class HomeSources(KeptSources):
+class HomeSources(CachedSources):
     """Says who brings what, where each record has a home that brings it in all epochs.
 
     Attributes:
@@ -222,7 +222,7 @@ class HomeSources(KeptSources):
     def __post_init__(self) -> None:
         if len(self.homes.records) != self.schedule.count:
             raise ValueError(f"{len(self.homes.records)} homes of {self.schedule.count} records")
-        KeptSources.__post_init__(self)
+        CachedSources.__post_init__(self)
 
     def is_there(self, epoch: int) -> bool:
         """Whether what is used in an epoch was read before that began."""
@@ -272,12 +272,12 @@ class HybridSources:
             within = places[rows] - epoch * epochs.count
             rounds[rows] = epoch * self.sequence.per_epoch + self.sequence.of(epoch, within)
             roots[rows] = self._roots(epoch, records[rows])
-        orders, numbers, holders, begins = [], [], [], [np.zeros(1, np.int64)]
+        orders, numbers, servers, begins = [], [], [], [np.zeros(1, np.int64)]
         bounds = np.flatnonzero(np.diff(rounds, prepend=-1, append=-1))
         for first, end in itertools.pairwise(bounds.tolist()):
             order, found, ends = _core.find_homes(roots[first:end], np.arange(end - first))
             orders.append(order + first)
-            holders.append(found)
+            servers.append(found)
             numbers.append(np.full(len(found), rounds[first]))
             begins.append(ends[1:] + first)
         none = np.empty(0, np.int64)
@@ -285,7 +285,7 @@ class HybridSources:
             records,
             np.concatenate([none, *orders]),
             np.concatenate([none, *numbers]),
-            np.concatenate([none, *holders]),
+            np.concatenate([none, *servers]),
             np.concatenate(begins),
         )
 

@@ -194,15 +194,15 @@ def _span(extents: _core.Extents) -> tuple[float, float]:
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> Guess | None:
     """Ranges in order, those that touch as one."""
-    kept: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if kept and low <= kept[-1][1]:
-            kept[-1] = kept[-1][0], max(high, kept[-1][1])
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
         else:
-            kept.append((low, high))
-    if not kept:
+            merged.append((low, high))
+    if not merged:
         return None
-    table = np.empty(len(kept), _core.EXTENT)
-    table["offset"] = [low for low, _ in kept]
-    table["length"] = [high - low for low, high in kept]
+    table = np.empty(len(merged), _core.EXTENT)
+    table["offset"] = [low for low, _ in merged]
+    table["length"] = [high - low for low, high in merged]
     return Guess(table)

@@ -233,8 +233,8 @@ def _free_bytes(folder: str, asker: str) -> int:
 
 def is_measured(engine: Engine) -> bool:
     """Whether rates of the storage under a data set are known."""
-    kept = find_calibration(engine)
-    return kept is not None and kept.calibration is not None
+    stored = find_calibration(engine)
+    return stored is not None and stored.calibration is not None
 
 
 def measured_here(
@@ -250,17 +250,17 @@ def measured_here(
     Returns:
         The environment, and in words where each rate comes from.
     """
-    kept = find_calibration(engine)
-    if kept is None or kept.calibration is None:
-        why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
+    stored = find_calibration(engine)
+    if stored is None or stored.calibration is None:
+        why = stored.note if stored is not None else f"not measured (lmdbio tune {path} does)"
         texts = [f"file system: {why}"]
     else:
-        rate = file_system_rate(kept.calibration)
+        rate = file_system_rate(stored.calibration)
         environment = replace(
             environment,
             file_system=rate,
             file_network=rate.at(1),
-            file_request=request_seconds(kept.calibration, environment.nodes),
+            file_request=request_seconds(stored.calibration, environment.nodes),
         )
         points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
         texts = [f"file system: as lmdbio tune measured, M a second by nodes {points}"]
@@ -320,7 +320,7 @@ def _with_rate(name: str, tier: Tier, found: Calibration | None, folder: str) ->
 def _found(identity: str) -> Calibration | None:
     """Return a calibration; None where there is none, or no place for it."""
     try:
-        kept = calibration.load(identity)
+        stored = calibration.load(identity)
     except OSError:
         return None
-    return None if kept is None else kept.calibration
+    return None if stored is None else stored.calibration

@@ -22,7 +22,7 @@ information"), in a form that holds for any insertion history.
 
 from lmdbio.provenance.directory import BLOCKS_AT, DATABASES_MAX, DIGEST_BYTES, MAGIC
 from lmdbio.provenance.entry import Entry, Facts, Name, name_bytes, name_text, pack_database
-from lmdbio.provenance.file import Provenance, Section, orders_told
+from lmdbio.provenance.file import Provenance, Section, orders_recorded
 from lmdbio.provenance.paths import (
     PROVENANCE_DIR,
     Paths,
@@ -55,7 +55,7 @@ __all__ = [
     "in_words",
     "name_bytes",
     "name_text",
-    "orders_told",
+    "orders_recorded",
     "pack_database",
     "sidecar_file",
 ]

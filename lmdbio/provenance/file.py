@@ -36,11 +36,11 @@ from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer_model import replay
 from lmdbio.remote import is_url
 
-__all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_told"]
+__all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_recorded"]
 
 CACHE_BYTES_MAX = 64 << 20
 _OPEN_BYTES = 16384  # read at open: small files come whole
-_NAMES_SHOWN = 6  # in a message
+_NAMES_DISPLAYED = 6  # in a message
 
 
 class Provenance:
@@ -128,8 +128,8 @@ class Provenance:
         wanted = name.encode() if isinstance(name, str) else name
         found = self._by_name.get(wanted)
         if found is None:
-            known = ", ".join(map(name_text, self.databases[:_NAMES_SHOWN])) or "nothing"
-            more = len(self.databases) - _NAMES_SHOWN
+            known = ", ".join(map(name_text, self.databases[:_NAMES_DISPLAYED])) or "nothing"
+            more = len(self.databases) - _NAMES_DISPLAYED
             names = f"{known} and {more:,} more" if more > 0 else known
             raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {names}")
         return found
@@ -484,7 +484,7 @@ def _starts(sizes: npt.NDArray[Any], base: int) -> npt.NDArray[np.int64]:
     return starts
 
 
-def orders_told(sidecar: str | os.PathLike[str]) -> list[Name]:
+def orders_recorded(sidecar: str | os.PathLike[str]) -> list[Name]:
     """Return the databases whose records' order a provenance file tells, of whatever state it is.
 
     None of them where it cannot be read.

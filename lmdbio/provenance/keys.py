@@ -34,7 +34,7 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 
-RUNS_SHOWN, BYTES_SHOWN = 6, 60
+RUNS_DISPLAYED, BYTES_DISPLAYED = 6, 60
 #: Of a number in a key (csrc/keys.c); int() refuses thousands of them.
 DIGITS_MAX = 18
 
@@ -241,13 +241,13 @@ class KeyPattern:
 
 def describe(runs: Sequence[KeyRun]) -> str:
     """Describe keys to people: ``image-{000000001..000001000}, 'num-samples'``."""
-    shown = ", ".join(_describe(run) for run in runs[:RUNS_SHOWN])
-    more = len(runs) - RUNS_SHOWN
-    return shown if more <= 0 else f"{shown} and {more} runs more"
+    displayed = ", ".join(_describe(run) for run in runs[:RUNS_DISPLAYED])
+    more = len(runs) - RUNS_DISPLAYED
+    return displayed if more <= 0 else f"{displayed} and {more} runs more"
 
 
 def _short(text: bytes) -> str:
-    return repr(text[:BYTES_SHOWN])[2:-1] + ("..." if len(text) > BYTES_SHOWN else "")
+    return repr(text[:BYTES_DISPLAYED])[2:-1] + ("..." if len(text) > BYTES_DISPLAYED else "")
 
 
 def _describe(run: KeyRun) -> str:

@@ -9,9 +9,9 @@ The caller reads the draft back and compares it before it is published under its
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,12 @@ LEAVES_LEVEL = 16
 FRAME_BYTES = 128
 #: Bytes that file systems give out at least.
 BLOCK_BYTES = 4096
+
+
+def parts_of(numbers: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the numbers of each block."""
+    for at in range(0, len(numbers), NUMBERS_MAX):
+        yield numbers[at : at + NUMBERS_MAX]
 
 
 @dataclass(slots=True)
@@ -189,21 +195,20 @@ class Writer:
         """Add how many records each key has, to the database that was ended last."""
         made = self.made[-1]
         made.each_crc = zlib.crc32(each.tobytes())
-        made.groups = self._numbers(each)
+        made.groups = self._numbers(parts_of(each))
 
     def order(self, order: npt.NDArray[np.int64]) -> None:
         """Add the order in which its records were put; after ``group``."""
         made = self.made[-1]
         made.order_crc = zlib.crc32(order.tobytes())
-        parts = [order[at : at + NUMBERS_MAX] for at in range(0, len(order), NUMBERS_MAX)]
-        steps = [zigzag(np.diff(part, prepend=-1) - 1) for part in parts]
-        made.order = self._numbers(np.concatenate([np.empty(0, np.uint64), *steps]))
+        made.order = self._numbers(
+            zigzag(np.diff(part, prepend=-1) - 1) for part in parts_of(order)
+        )
 
-    def _numbers(self, numbers: npt.NDArray[np.uint64]) -> Rows:
-        """Write numbers in blocks; returns a row for each."""
+    def _numbers(self, parts: Iterable[npt.NDArray[np.uint64]]) -> Rows:
+        """Write numbers, each part as a block; return a row for each. They are made as they go."""
         rows = []
-        for at in range(0, len(numbers), NUMBERS_MAX):
-            some = numbers[at : at + NUMBERS_MAX]
+        for some in parts:
             raw = pack_numbers(some)
             rows.append((len(some), len(raw), *self._append(compress(raw))))
         return np.array(rows, NUMBERS)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.placement.sources import HybridSources, KeptSources, WindowSources, row_epochs
+from lmdbio.placement.sources import CachedSources, HybridSources, WindowSources, row_epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.flow import NAP_SHARE, Flight
@@ -49,7 +49,7 @@ NAP_MS_MIN, NAP_MS_MAX = 1, 25
 IMPATIENT_PART, IMPATIENT_SECONDS = 20, 5.0
 
 #: Says who brings what.
-AnySources: TypeAlias = "WindowSources | KeptSources | HybridSources"
+AnySources: TypeAlias = "WindowSources | CachedSources | HybridSources"
 I64 = npt.NDArray[np.int64]
 
 

@@ -89,8 +89,9 @@ class Reader:
             Nodes that have copies of the same data may give different paths.
         batch_size: number of records per iteration, over all ranks; may exceed that of the data
             set.
-        comm: mpi4py intracommunicator; None: this process alone. If you free it before you close
-            the Reader, other nodes are no longer told of a failure.
+        comm: mpi4py intracommunicator, or process group of torch.distributed; None: this process
+            alone. If you free a communicator before you close the Reader, other nodes are no
+            longer told of a failure.
         mode: a ``Mode``, a mode's name, or "auto": the provenance file if there is one, else a
             scan; coalesced reads, by an engine that suits the storage; turns or two phases if
             several nodes read one file.

@@ -244,7 +244,7 @@ class RecordRows(BlockCache[RecordBlock]):
 
     # --- blocks
 
-    def _look_ahead(self, number: int) -> RecordBlock:
+    def _read_ahead(self, number: int) -> RecordBlock:
         """Find what a block needs of this root, and start to read what is not there."""
         begun = monotonic_ns()
         uses = self._sources.uses(number, self._root)

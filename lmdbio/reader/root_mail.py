@@ -37,7 +37,7 @@ NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.001, 0.05
 #: The same share where the root expects the cursor, which comes by once in each iteration.
 CURSOR_NAP_SHARE = 1 / 6
 #: A root that expects no letter looks so many seconds apart for one that tells of a failure.
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 #: A root asks for the cursor when it has waited so long for it, and seeks alone after so long.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
 #: A root reads out of turn when all others could have had so many turns since it asked for one,
@@ -127,7 +127,7 @@ class RootMail:
     def read(self) -> None:
         """Take in all letters that have come."""
         is_expected = self.awaits_turn or self.awaits_request or self.awaits_cursor
-        apart_s = 0.0 if is_expected else LOOK_SECONDS
+        apart_s = 0.0 if is_expected else POLL_SECONDS
         while self.mail is not None and (letter := self.mail.receive(apart_s)) is not None:
             if self._concerns(letter.kind):
                 self._active_s = time.monotonic()
@@ -136,7 +136,7 @@ class RootMail:
             elif letter.kind == share.Kind.TOKEN and self.turns is not None:
                 self.turns.come(letter.body)
                 self._no_turn_s = None  # a root that waited in vain waits no more until here
-            elif letter.kind == share.Kind.WISH and self.turns is not None:
+            elif letter.kind == share.Kind.REQUEST and self.turns is not None:
                 self.turns.hear(letter.sender, letter.body, time.monotonic())
             elif letter.kind == share.Kind.CURSOR and self.relay is not None:
                 self.relay.come(letter.body)
@@ -145,7 +145,7 @@ class RootMail:
 
     def _concerns(self, kind: share.Kind) -> bool:
         """Return whether this root expected such a letter, and the next one may come soon."""
-        if kind == share.Kind.WISH:
+        if kind == share.Kind.REQUEST:
             return self.turns is not None and self.turns.holds
         if kind == share.Kind.DEMAND:
             return self.relay is not None and self.relay.holds
@@ -234,8 +234,8 @@ class RootMail:
     def _request_turn(self, block: int | None) -> None:
         """Ask for the token, to read a block or to leave, unless this root has asked."""
         if self.turns is not None:
-            for letter in self.turns.wish(block, time.monotonic(), self._flow.busy_s):
-                self._send(letter.to, share.Kind.WISH, letter.body)
+            for letter in self.turns.request(block, time.monotonic(), self._flow.busy_s):
+                self._send(letter.to, share.Kind.REQUEST, letter.body)
 
     def drop_turn(self) -> None:
         """Forget the requests under way: the root has given them up."""

@@ -250,8 +250,8 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     else:
         index = _open_index(data, None)
     opened.append(_root_source(data, roots, index))
-    kept = find_calibration(opened[0].engine)
-    measured = kept.calibration if kept is not None else None
+    owned = find_calibration(opened[0].engine)
+    measured = owned.calibration if owned is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)
 
@@ -356,7 +356,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
             engine,
             index.used_bytes,
             depth=choice.depth,
-            wanted=choice.past_cache,
+            wanted=choice.may_bypass_cache,
             kind="staged",
             readers=roots,
         )

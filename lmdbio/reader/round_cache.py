@@ -256,7 +256,7 @@ class BlockCache(RoundCache[R]):
         """Take in what has arrived, and begin to read more."""
 
     @abstractmethod
-    def _look_ahead(self, number: int) -> R:
+    def _read_ahead(self, number: int) -> R:
         """Find what a block needs of this root, and start to read what is not there."""
 
     @abstractmethod
@@ -273,8 +273,8 @@ class BlockCache(RoundCache[R]):
         self._hand_on_in_order()
         self._drop_used_up()
         for _ in range(BLOCKS_AT_ONCE):
-            if self._may_look_ahead():
-                self._rounds.append(self._look_ahead(self._next))
+            if self._may_read_ahead():
+                self._rounds.append(self._read_ahead(self._next))
                 self._next += 1
                 self._hand_on_in_order()
 
@@ -295,7 +295,7 @@ class BlockCache(RoundCache[R]):
             if one.has_arrived and one.shipment is not None:
                 one.shipment.expire()
 
-    def _may_look_ahead(self) -> bool:
+    def _may_read_ahead(self) -> bool:
         """Return whether another block is to be looked at."""
         is_over = self._is_closed or (self._blocks is not None and self._next >= self._blocks)
         if is_over or self.is_cold or len(self._rounds) >= BLOCKS_AHEAD:

@@ -396,7 +396,7 @@ def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWind
     """Wait until all roots have read what they cache. Collective over the job."""
     from lmdbio.reader.warm_up import wait_warm  # others begin sooner without it
 
-    _on_thread(job, thread, window, partial(wait_warm, is_shown=job.rank == 0))
+    _on_thread(job, thread, window, partial(wait_warm, is_displayed=job.rank == 0))
 
 
 def _on_thread(

@@ -314,7 +314,7 @@ class ShardRows(BlockCache[ShardBlock]):
 
     # --- blocks
 
-    def _look_ahead(self, number: int) -> ShardBlock:
+    def _read_ahead(self, number: int) -> ShardBlock:
         """Find what a block needs of this shard, and start to read what is not there."""
         begun = monotonic_ns()
         uses = self._sources.uses(number, self._team)

@@ -38,8 +38,8 @@ class WarmUp:
         is_shown: whether this root is the one that reports; the others are about as far.
     """
 
-    def __init__(self, supply: Supply, *, is_shown: bool) -> None:
-        self._supply, self._is_shown = supply, is_shown
+    def __init__(self, supply: Supply, *, is_displayed: bool) -> None:
+        self._supply, self._is_displayed = supply, is_displayed
         self._begun_s = monotonic()
         self._bar: Progress | None = None
 
@@ -68,11 +68,11 @@ class WarmUp:
 
     def show(self) -> None:
         """Show how much of its part the root has, if it has begun long ago."""
-        if not self._is_shown or monotonic() < self._begun_s + SILENT_SECONDS:
+        if not self._is_displayed or monotonic() < self._begun_s + SILENT_SECONDS:
             return
         path, (there, whole) = self._supply.path, self._supply.warmth
         if self._bar is None and not _is_terminal():
-            self._is_shown = False
+            self._is_displayed = False
             log(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
             return
         if self._bar is None:
@@ -82,11 +82,11 @@ class WarmUp:
         self._bar.update(task, completed=there, total=whole)
 
 
-def wait_warm(thread: RootThread, *, is_shown: bool) -> None:
+def wait_warm(thread: RootThread, *, is_displayed: bool) -> None:
     """Wait until all is there that is to be there before the first block; raise what fails."""
     if thread.turns is not None:
         carry(thread, 0)
-    with WarmUp(thread._supply, is_shown=is_shown) as warm_up:
+    with WarmUp(thread._supply, is_displayed=is_displayed) as warm_up:
         warm_up.wait(thread._filled, lambda: thread.is_filling)
     if thread.error is not None:
         raise thread.error

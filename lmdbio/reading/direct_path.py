@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
+from lmdbio.machine.choice import DIRECT_RATE_MIN
 from lmdbio.system import fork
 from lmdbio.system.log import log
 from lmdbio.system.slim import Lock
@@ -127,10 +127,10 @@ class DirectPath:
         self._ended = ended
         slow = False
         if self._window >= RATE_BYTES:
-            slow = self._warm and self._window < PAST_CACHE_RATE_MIN * self._seconds
+            slow = self._warm and self._window < DIRECT_RATE_MIN * self._seconds
             self._window, self._seconds, self._warm = 0, 0.0, True
         if slow or self.once_over:
-            least = f"the disk gives less than {PAST_CACHE_RATE_MIN >> 20} MiB a second"
+            least = f"the disk gives less than {DIRECT_RATE_MIN >> 20} MiB a second"
             self.stop(least if slow else "it has been read once, and may be again")
 
     def stop(self, why: str) -> None:

@@ -26,7 +26,7 @@ __all__ = ["choose_reading", "find_calibration", "is_on_disk", "open_engine"]
 
 def is_on_disk(engine: _core.Engine) -> bool:
     """Return whether a disk of this machine is under the file, which its page cache keeps."""
-    return engine.kind == "pread" and _core.look_at(engine.fd).disk
+    return engine.kind == "pread" and _core.inspect_at(engine.fd).disk
 
 
 def find_calibration(engine: _core.Engine) -> Stored | None:

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from lmdbio.inside.cards import RECORDS, CardMaker, notebook_card, shown_on_card
+from lmdbio.inside.cards import RECORDS, CardMaker, html_card, notebook_card
 from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.page import Card
@@ -19,14 +19,14 @@ from lmdbio.system.amounts import size_text
 __all__ = ["records_card"]
 
 
-def records_card(index: RecordIndex, shown: object) -> str:
+def records_card(index: RecordIndex, what: object) -> str:
     """Return the card of open Records as HTML; where they cannot be read, what ``repr`` gives.
 
     Args:
         index: index of the records.
         shown: the Records.
     """
-    return shown_on_card(shown, partial(_card, index, type(shown).__name__))
+    return html_card(what, partial(_card, index, type(what).__name__))
 
 
 def _card(index: RecordIndex, name: str, maker: CardMaker) -> str:

@@ -144,7 +144,7 @@ class Routes:
         self.engine = open_engine(source.pages, choice)
         size = source.used_bytes
         self.direct_path = DirectPath(
-            self.engine, size, depth=choice.depth, wanted=choice.past_cache
+            self.engine, size, depth=choice.depth, wanted=choice.may_bypass_cache
         )
         self.file_cache = FileCache(self.engine, size, memory_bytes_max=budget, wanted=readahead)
         if choice.maps_cached:
@@ -168,7 +168,7 @@ class Routes:
         self._fetch = source.fetcher(self.engine)
         self.gatherer = source.gatherer(self.engine)
         #: Once it is known where all records lie.
-        self._holder: Callable[[list[int]], _core.Values | None] | None = None
+        self._get_values: Callable[[list[int]], _core.Values | None] | None = None
 
     def locate(self, indices: npt.ArrayLike) -> Located:
         """Return the indices from the beginning, and where these records lie.
@@ -332,9 +332,9 @@ class Routes:
         cache = self.file_cache
         if self.gatherer is None or cache.complete():
             return None
-        if self._holder is None:
-            self._holder = self.source.value_holder(self.engine)
-        if self._holder is None:
+        if self._get_values is None:
+            self._get_values = self.source.value_getter(self.engine)
+        if self._get_values is None:
             return None
         if isinstance(indices, list):
             wanted = indices
@@ -342,7 +342,7 @@ class Routes:
             wanted = indices.tolist()
         else:
             return None
-        values = self._holder(wanted)
+        values = self._get_values(wanted)
         return None if values is None else (wanted, values)
 
     def missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
@@ -370,7 +370,7 @@ class Routes:
 
     def close(self) -> None:
         """Close the engines. May be called twice; batches stay valid."""
-        self._fetch = self.gatherer = self._holder = None
+        self._fetch = self.gatherer = self._get_values = None
         self.slices.close()
         self.in_order.close()
         if self.shard is not None:

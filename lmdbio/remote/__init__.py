@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import os
 
-from lmdbio._core import Engine
 from lmdbio.system.names import absolute, is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from lmdbio._core import Engine
     from lmdbio.remote.fetched import FetchedFile
     from lmdbio.remote.http import HttpFile
     from lmdbio.remote.url import lasting, redacted, scheme_of, server_of, with_suffix
@@ -72,6 +72,8 @@ def open_data(name: str | os.PathLike[str], kind: str = "pread", depth: int = 8)
         IncompatibleError: it cannot be read by this kind.
         MissingExtraError: no package is installed that knows the URL's scheme.
     """
+    from lmdbio._core import Engine
+
     text = os.fspath(name)
     if not is_url(text):
         return Engine(text, kind, depth)

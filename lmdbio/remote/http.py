@@ -314,7 +314,7 @@ class _Range:
         raise OSError(errno.ELOOP, f"more than {REDIRECTS_MAX} redirects")
 
     def _ask(self, connection: Connection, target: Target) -> Answer:
-        was_kept = connection.is_open
+        was_open = connection.is_open
         connection.begin(self._deadline)
         last = self._first + len(self._into) - 1
         headers = {
@@ -338,7 +338,7 @@ class _Range:
             connection.endheaders()
             return cast(Answer, connection.getresponse())
         except (ConnectionError, ssl.SSLError):
-            if was_kept:
+            if was_open:
                 self.is_stale = True
                 self._file.pool.clear(target.origin)  # the others have been kept as long
             raise

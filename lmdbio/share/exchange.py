@@ -29,6 +29,8 @@ def find_library(job: Job) -> tuple[_core.MpiLibrary | None, str]:
     """
     if job.transport is None:
         return None, "this is one process alone"
+    if not job.is_threaded:
+        return None, "this MPI was initialised for one thread alone"
     return job.transport.find_library()
 
 

@@ -18,7 +18,7 @@ from lmdbio.planning.order import split_share
 from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
 from lmdbio.share.mpi import MpiTransport, mpi4py
 from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
-from lmdbio.share.transport import Gathering, NodeGroup, Transport
+from lmdbio.share.transport import Gathering, NodeFile, NodeGroup, Transport
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class Job:
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
         self._node_ranks: list[NodeRank] = []  # by job rank; of one process without MPI: none
-        self.has_told = False
+        self.is_known_failed = False
 
     @property
     def alone(self) -> bool:
@@ -151,7 +151,7 @@ class Job:
             own = error
         own, answers = self._exchange(result, own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
-        self.has_told = bool(failed)
+        self.is_known_failed = bool(failed)
         if own is not None:
             raise own
         if failed:
@@ -184,7 +184,7 @@ class Job:
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
-        if self.transport is None or self.has_told:
+        if self.transport is None or self.is_known_failed:
             return
 
         def step() -> None:
@@ -195,9 +195,9 @@ class Job:
 
     def together_local(self, step: Callable[[], T]) -> T:
         """Run a step on every rank as ``together``, and return this rank's own result."""
-        kept: list[T] = []
-        self.together(lambda: kept.append(step()))
-        return kept[0]
+        results: list[T] = []
+        self.together(lambda: results.append(step()))
+        return results[0]
 
     def share_array(self, array: npt.NDArray[Any] | None, takes: Sequence[bool]) -> Any:
         """Send an array of rank 0 to some ranks. Collective over the job.
@@ -274,7 +274,24 @@ class Job:
             machines.setdefault(one.machine, []).append(rank)
         return list(machines.values())
 
-    def allocate(self, size: int) -> SharedMemory:
+    def create_memory(self, sizes: Sequence[int]) -> list[NodeFile | None]:
+        """Make the memory of each node, where its first rank does so. Collective over the job.
+
+        Args:
+            sizes: size of each rank's part, bytes, by job rank.
+
+        Returns:
+            The files, by job rank; where all ranks of a node make its memory together, nothing.
+
+        Raises:
+            MemoryError: a machine has too little.
+        """
+        group = self._group
+        if self.transport is None or group is None or not self.transport.makes_memory:
+            return [None] * self.size
+        return self.together(lambda: group.create(sizes) if len(self.node) > 1 else None)
+
+    def allocate(self, size: int, made: NodeFile | None) -> SharedMemory:
         """Allocate this rank's part of the node's window. Collective over the node.
 
         A rank alone on its node gets private memory: no other rank needs to know when it ends.
@@ -283,9 +300,13 @@ class Job:
         if len(self.node) == 1 or group is None:
             memory = SharedMemory(size, group=group, private=_core.Memory(size))
         else:
-            memory = SharedMemory(size, shared=group.allocate(size))
+            memory = SharedMemory(size, shared=group.allocate(size, made))
         self._group = None
         return memory
+
+    def lost(self) -> tuple[int, str] | None:
+        """Return a rank of the job that ended unexpectedly, and why; None: none is known."""
+        return None if self.transport is None else self.transport.lost()
 
     def memory_free(self) -> int | None:
         """Return the bytes that this machine has free for windows, None if it does not say."""

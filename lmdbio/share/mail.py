@@ -37,7 +37,7 @@ class Kind(IntEnum):
     TOKEN = 2  # the token of a chain: a turn to read (``share.turns``)
     CURSOR = 3  # a place to seek on from (``locate.cursor_walk``)
     DEMAND = 4  # the block up to which a root needs the cursor to go
-    WISH = 5  # a root asks for the token
+    REQUEST = 5  # a root asks for the token
 
 
 class Letter(NamedTuple):
@@ -83,7 +83,7 @@ class Mail:
     _closed = True  # until it is open
 
     def __init__(self, transport: Transport, number: int) -> None:
-        self._looked_s = 0.0  # when a look was last in vain
+        self._polled_s = 0.0  # when a look was last in vain
         self._number = number
         self._tag = number % (TAGS // TAGS_OF_READER) * TAGS_OF_READER
         self._has_lost = False  # whether the letter that tells of a lost rank was handed out
@@ -115,12 +115,12 @@ class Mail:
         Args:
             apart_s: seconds from one look in vain to the next.
         """
-        if time.monotonic() < self._looked_s + apart_s:
+        if time.monotonic() < self._polled_s + apart_s:
             return None
         while not self._closed and self.channel.is_open:
             found = self.channel.receive(self._tag)
             if found is None:
-                self._looked_s = time.monotonic()
+                self._polled_s = time.monotonic()
                 return self._letter_of_lost()
             sender, text = found
             if len(text) < _HEAD.size:

@@ -20,6 +20,7 @@ from lmdbio.share.mpi_channel import (
     handle_of,
     register,
 )
+from lmdbio.share.transport import NodeFile
 
 __all__ = ["MpiTransport", "mpi4py"]
 
@@ -111,8 +112,14 @@ class _NodeGroup:
         self._comm = shared.Split(shared.rank // ranks_per_node, shared.rank)
         shared.Free()
 
-    def allocate(self, size: int) -> _NodeWindow:
+    def create(self, sizes: Sequence[int]) -> NodeFile | None:
+        """Return None: MPI makes the window on all ranks together."""
+        del sizes
+        return None
+
+    def allocate(self, size: int, made: NodeFile | None) -> _NodeWindow:
         """Allocate this rank's part of its memory."""
+        del made
         return _NodeWindow(self._mpi, self._comm, size)
 
     def memory_free(self) -> int | None:
@@ -134,6 +141,8 @@ class MpiTransport:
         mpi: module ``mpi4py.MPI``.
         comm: the user's intracommunicator.
     """
+
+    makes_memory = False
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi = mpi
@@ -186,6 +195,10 @@ class MpiTransport:
         channel.begin(self.group, number)
         return channel
 
+    def lost(self) -> tuple[int, str] | None:
+        """Return None: a launcher of MPI ends a job of which a rank is lost."""
+        return None
+
     def known_readers(self) -> int:
         """Return the number of Readers that this rank knows of."""
         free_closed()
@@ -194,8 +207,6 @@ class MpiTransport:
 
     def find_library(self) -> tuple[_core.MpiLibrary | None, str]:
         """Return the MPI library as an exchange calls it, after a message has come here."""
-        if not self.is_threaded:
-            return None, "this MPI was initialised for one thread alone"
         mpi = self.mpi
         try:
             library = find_functions(mpi)

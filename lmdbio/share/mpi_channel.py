@@ -189,7 +189,7 @@ class MpiChannel:
         Where no other Reader is open, drop letters that came too late for those before.
         """
         if not self._made:
-            _keep(self._made, group.Dup, None)
+            _store(self._made, group.Dup, None)
         while not self.users and self.receive(self._mpi.ANY_TAG) is not None:
             pass
         self.step()
@@ -211,7 +211,7 @@ class MpiChannel:
             if not self.is_open or not self._made:
                 return
             self._is_closed = True
-            _keep(self._telling, self._made[0].Ialltoall, self._sent, self._expected)
+            _store(self._telling, self._made[0].Ialltoall, self._sent, self._expected)
         _closed.append(self)
         free_closed()
 
@@ -240,12 +240,12 @@ class MpiChannel:
             return True
 
 
-def _keep(kept: list[Any], call: Callable[..., Any], *arguments: Any) -> None:
+def _store(results: list[Any], call: Callable[..., Any], *arguments: Any) -> None:
     """Append the result of a call to a list, in one step of Python's.
 
     Ctrl-C comes between two such steps, so that it cannot lose the result.
     """
-    kept.extend(map(call, *((argument,) for argument in arguments)))
+    results.extend(map(call, *((argument,) for argument in arguments)))
 
 
 #: Channels whose communicators the user has freed, and that still have their duplicate.

@@ -9,32 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from lmdbio import _core
+from lmdbio.share.transport import NodeFile
 
 __all__ = ["SocketNodeGroup"]
-
-#: Tag of what ranks of a node send each other about its memory.
-MEMORY = (1 << 20) + 5
-
-
-class Messages(Protocol):
-    """The transport of a job's ranks (``share.sockets``)."""
-
-    rank: int
-
-    def count_step(self) -> int:
-        """Return the number of the next step, the same on all ranks."""
-
-    def near_ranks(self) -> list[int]:
-        """Return the ranks that share memory with this one, itself among them."""
-
-    def send(self, to: int, tag: int, what: Any) -> None:
-        """Send an object to a rank; return at once."""
-
-    def take_from(self, sender: int, tag: int, number: Any) -> Any:
-        """Wait for what a rank sends to a numbered step; return what follows the number."""
 
 
 class _NodeMemory:
@@ -59,58 +38,70 @@ class _NodeMemory:
 
 
 class SocketNodeGroup:
-    """The ranks that share memory with this one."""
+    """The ranks that share memory with this one.
 
-    def __init__(self, transport: Messages) -> None:
-        self._transport, self._number = transport, transport.count_step()
-        self._members = transport.near_ranks()
-        self.shared = self._members[0]
-        self.rank, self.size = self._members.index(transport.rank), len(self._members)
+    Args:
+        members: their job ranks, ascending.
+        own: job rank of this process.
+    """
+
+    def __init__(self, members: Sequence[int], own: int) -> None:
+        self._members = members
+        self.shared = members[0]
+        self.rank, self.size = members.index(own), len(members)
+        self._own = own
+        self._made: int | None = None  # the descriptor of a file that nobody has mapped yet
 
     def split(self, ranks_per_node: int) -> None:
         """Split it into nodes of so many neighbours."""
         first = self.rank // ranks_per_node * ranks_per_node
         self._members = self._members[first : first + ranks_per_node]
 
-    def allocate(self, size: int) -> _NodeMemory:
-        """Allocate the memory: the node's first rank makes it of what all need."""
-        transport, leader = self._transport, self._members[0]
-        if transport.rank != leader:
-            transport.send(leader, MEMORY, (self._number, size))
-            process, descriptor, sizes, problem = transport.take_from(leader, MEMORY, self._number)
-            if problem:
-                raise MemoryError(problem)
-            path = f"/proc/{process}/fd/{descriptor}"
-            return self._map(os.open(path, os.O_RDWR | os.O_CLOEXEC), sizes)
-        sizes = [size]
-        for rank in self._members[1:]:
-            sizes += transport.take_from(rank, MEMORY, self._number)
-        sizes = [-(-each // mmap.PAGESIZE) * mmap.PAGESIZE for each in sizes]
-        try:
-            descriptor = os.memfd_create("lmdbio-window", os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, sum(sizes))
-            memory = self._map(descriptor, sizes)
-        except OSError as error:
-            problem = f"no shared memory of {sum(sizes)} bytes: {error}"
-            self._answer((0, 0, [], problem))
-            raise MemoryError(problem) from error
-        self._answer((os.getpid(), descriptor, sizes, ""))
-        return memory
+    def create(self, sizes: Sequence[int]) -> NodeFile | None:
+        """Make the file, on the first rank of the node; return where it is. Elsewhere: None.
 
-    def _map(self, descriptor: int, sizes: Sequence[int]) -> _NodeMemory:
+        Args:
+            sizes: size of each job rank's part, bytes.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        if self._own != self._members[0]:
+            return None
+        parts = [-(-sizes[rank] // mmap.PAGESIZE) * mmap.PAGESIZE for rank in self._members]
         try:
-            return _NodeMemory(descriptor, sizes)
+            self._made = os.memfd_create("lmdbio-window", os.MFD_CLOEXEC)
+            os.ftruncate(self._made, sum(parts))
+        except OSError as error:
+            raise MemoryError(f"no shared memory of {sum(parts)} bytes: {error}") from error
+        return NodeFile(os.getpid(), self._made, parts)
+
+    def allocate(self, size: int, made: NodeFile | None) -> _NodeMemory:
+        """Map the memory of the node.
+
+        Raises:
+            OSError: it cannot be opened, or mapped.
+        """
+        assert made is not None
+        assert made.sizes[self._members.index(self._own)] >= size
+        if self._made is not None:
+            memory = _NodeMemory(self._made, made.sizes)
+            self._made = None
+            return memory
+        path = f"/proc/{made.process}/fd/{made.descriptor}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return _NodeMemory(descriptor, made.sizes)
         except BaseException:
             os.close(descriptor)
             raise
 
-    def _answer(self, answer: tuple[int, int, list[int], str]) -> None:
-        for rank in self._members[1:]:
-            self._transport.send(rank, MEMORY, (self._number, *answer))
-
     def memory_free(self) -> int | None:
         """Return None: no file system limits it."""
-        return None  # no file system limits it
+        return None
 
     def free(self) -> None:
-        """Do nothing: it holds nothing."""
+        """Close the file, unless it is mapped."""
+        made, self._made = self._made, None
+        if made is not None:
+            os.close(made)

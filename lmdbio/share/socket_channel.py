@@ -18,11 +18,14 @@ class Ranks(Protocol):
 
     Attributes:
         mesh: connections to other ranks.
-        has_left: whether this rank sends and takes no more.
+        is_open: whether messages can be sent and taken.
     """
 
     mesh: _core.Mesh
-    has_left: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent and taken."""
 
     def lost(self) -> tuple[int, str] | None:
         """Return a rank that is lost, and why; None: none is known."""
@@ -42,7 +45,7 @@ class SocketChannel:
     @property
     def is_open(self) -> bool:
         """Whether letters can be sent and taken."""
-        return not self._transport.has_left and self._pid == os.getpid()
+        return self._transport.is_open
 
     @property
     def communicator(self) -> int:
@@ -81,5 +84,5 @@ class SocketChannel:
         """Look after what an exchange has left under way."""
         del ranks  # nobody counts their messages
         with self._lock:
-            if not self._transport.has_left and not step():
+            if self._transport.is_open and not step():
                 self._ended.append(exchange)

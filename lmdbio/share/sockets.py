@@ -16,12 +16,15 @@ rank of its node, and roots that send it letters. They tell all others, by way o
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ipaddress
 import json
 import os
 import pickle
 import secrets
 import socket
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -30,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.errors import PeerError
+from lmdbio.errors import Error, PeerError
 from lmdbio.share.memory import machine_name, wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
 from lmdbio.share.socket_channel import SocketChannel
@@ -42,6 +45,10 @@ __all__ = ["SocketTransport", "Store", "is_process_group", "transport_of_group"]
 GATHER, ARRAY, FAILED, MEET = range(1 << 20, (1 << 20) + 4)
 #: The store's key of rank 0's address, and the variable that says where torchrun's store is.
 KEY, MASTER = "lmdbio", "MASTER_ADDR"
+#: Environment variable: name or address by which other machines reach this one.
+HOST = "LMDBIO_HOST"
+#: An address that no machine has (RFC 5737): the way to it leads out.
+OUTSIDE = "192.0.2.1"
 #: Between two looks whether a rank that is waited for has ended; and how long what it sent before
 #: may be on its way.
 CHECK_SECONDS, LEFT_SECONDS = 0.05, 1.0
@@ -61,6 +68,9 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes:
         """Return a value, once somebody has written it."""
+
+    def delete_key(self, key: str) -> object:
+        """Remove a value."""
 
 
 class Home(NamedTuple):
@@ -85,16 +95,31 @@ def _near() -> str:
     return f"{machine_name()}/{processes}/{os.getuid()}"
 
 
-def host_towards(other: str) -> str:
-    """Return this machine's numeric address on the way to another host.
+def own_host(other: str) -> str:
+    """Return the numeric address of this machine that others reach.
 
-    Raises:
-        OSError: the host has no address, or no way leads there.
+    It is what ``LMDBIO_HOST`` says; else the address on the way to another host, or, where that
+    is this machine by its own name, on the way out of it.
+
+    Args:
+        other: name or address of the other host; "": none is known.
     """
+    given = os.environ.get(HOST, "").strip()
+    if given:
+        return str(socket.getaddrinfo(given, 1)[0][4][0])
+    for host in (other, OUTSIDE):
+        with contextlib.suppress(OSError):
+            found = _host_towards(host) if host else ""
+            if found and not ipaddress.ip_address(found).is_loopback:
+                return found
+    return "127.0.0.1"
+
+
+def _host_towards(other: str) -> str:
     family, _, _, _, address = socket.getaddrinfo(other, 1, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)  # sends nothing
-        return str(probe.getsockname()[0])
+        return str(probe.getsockname()[0]).partition("%")[0]
 
 
 def _partners(rank: int, size: int) -> list[int]:
@@ -115,37 +140,40 @@ def _parent(place: int) -> int:
 
 
 class _Gathering:
-    """A step that all ranks take: each gives an answer, and gets all."""
+    """A step that all ranks take: each gives an answer, and gets all.
+
+    Ctrl-C may come between any two lines of Python here, and the caller goes on all the same. So
+    what is known changes in one assignment, and each line may run twice: a message that is sent or
+    found again is the same one.
+    """
 
     def __init__(self, transport: SocketTransport, own: bytes) -> None:
-        self._transport, self._number = transport, transport.count_step()
-        self._answers, self._distance = [own], 1
-        self._send()
-
-    def _send(self) -> None:
-        transport, distance = self._transport, self._distance
-        if distance < transport.size:
-            known = self._answers[: transport.size - distance]
-            to = (transport.rank - distance) % transport.size
-            transport.send(to, GATHER, (self._number, distance, known))
+        self._transport, self._number = transport, transport.steps
+        self._known, self._sent = ([own], 1), 0
 
     def has_ended(self) -> bool:
         """Carry it on; return whether it has ended."""
-        transport = self._transport
-        while self._distance < transport.size:
-            sender = (transport.rank + self._distance) % transport.size
-            answers = transport.take_step(self._number, sender)
-            if answers is None:
+        transport, size = self._transport, self._transport.size
+        while True:
+            answers, distance = self._known
+            if distance >= size:
+                transport.steps = self._number + 1
+                return True
+            if self._sent < distance:
+                to = (transport.rank - distance) % size
+                transport.send(to, GATHER, (self._number, answers[: size - distance]))
+                self._sent = distance
+            sender = (transport.rank + distance) % size
+            found = transport.find_step(self._number, sender)
+            if found is None:
                 return False
-            self._answers += answers
-            self._distance *= 2
-            self._send()
-        return True
+            self._known = answers + found, 2 * distance
+            transport.forget(sender, GATHER, self._number)
 
     def answers(self) -> list[bytes]:
         """Return what each rank gave."""
-        first = self._transport.size - self._transport.rank
-        return self._answers[first:] + self._answers[:first]
+        answers, first = self._known[0], self._transport.size - self._transport.rank
+        return answers[first:] + answers[:first]
 
 
 class SocketTransport:
@@ -157,6 +185,7 @@ class SocketTransport:
 
     Attributes:
         mesh: connections to other ranks.
+        steps: number of steps that have ended here.
         has_left: whether this rank sends and takes no more.
 
     Raises:
@@ -164,14 +193,16 @@ class SocketTransport:
         OSError: this process cannot listen.
     """
 
-    is_threaded = True
+    is_threaded = makes_memory = True
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size
         self.has_left = False
         self._failure: tuple[int, str] | None = None
-        self._steps = 0
-        self._early: dict[tuple[int, int, Any], Any] = {}  # what was sent to later steps
+        self.steps = 0
+        self._arrays = 0
+        self._early: dict[tuple[int, int, Any], Any] = {}  # what was sent to steps, until they end
+        self._pid, self._asking = os.getpid(), threading.RLock()
         self._checked_s = 0.0
         self._left_s: dict[int, float] = {}  # when ranks were first seen to have left
         self.mesh, self._homes = self._meet(store)
@@ -191,16 +222,15 @@ class SocketTransport:
         if self.rank == 0:
             key = secrets.token_bytes(_core.Mesh.KEY_BYTES)
             self.mesh = _core.Mesh(0, self.size, key)
-            own = Home(
-                host_towards(os.environ.get(MASTER) or "localhost"), self.mesh.port, _near()
-            )
+            own = Home(own_host(os.environ.get(MASTER, "")), self.mesh.port, _near())
             store.set(KEY, json.dumps([key.hex(), *own]))
             came = dict(self._await_home() for _ in range(self.size - 1))
+            store.delete_key(KEY)  # others may meet here later
             homes = [own, *(came[rank] for rank in range(1, self.size))]
         else:
             text, *first = json.loads(store.get(KEY))
             self.mesh = _core.Mesh(self.rank, self.size, bytes.fromhex(text))
-            own = Home(host_towards(first[0]), self.mesh.port, _near())
+            own = Home(own_host(first[0]), self.mesh.port, _near())
             self._place(0, Home(*first), own)
             self.send(0, MEET, own)
             _, homes = self._await_home()
@@ -239,42 +269,43 @@ class SocketTransport:
         self.mesh.send(to, tag, pickle.dumps(what))
 
     def take_from(self, sender: int, tag: int, number: Any) -> Any:
-        """Wait for what a rank sends to a numbered step; return what follows the number."""
+        """Wait for what a rank sends to a numbered step; return it."""
         seen = 0
-        while (found := self._take(sender, tag, number)) is None:
+        while (found := self._find(sender, tag, number)) is None:
             self.check(sender)
             seen = self.mesh.wait(seen)
+        self.forget(sender, tag, number)
         return found
 
-    def _take(self, sender: int, tag: int, number: Any) -> Any:
+    def _find(self, sender: int, tag: int, number: Any) -> Any:
+        """Return what a rank has sent to a step, until it is forgotten; None: nothing yet."""
         wanted = sender, tag, number
-        while wanted not in self._early:
-            message = self.mesh.take(tag)
-            if message is None:
-                return None
-            first, *rest = pickle.loads(message.body)
-            self._early[message.sender, tag, first] = rest
-        return self._early.pop(wanted)
+        while wanted not in self._early and (found := self.mesh.first(tag)) is not None:
+            message, which = found
+            step, what = pickle.loads(message.body)
+            self._early[message.sender, tag, step] = what
+            self.mesh.drop(which)
+        return self._early.get(wanted)
+
+    def forget(self, sender: int, tag: int, number: Any) -> None:
+        """Forget what a rank has sent to a step."""
+        self._early.pop((sender, tag, number), None)
 
     # --- steps
 
-    def count_step(self) -> int:
-        """Return the number of the next step, the same on all ranks."""
-        self._steps += 1
-        return self._steps
-
-    def take_step(self, number: int, sender: int) -> list[bytes] | None:
+    def find_step(self, number: int, sender: int) -> list[bytes] | None:
         """Return the answers of a step that a rank has sent; None: they have not come.
 
         Raises:
             PeerError: they cannot come any more.
+            Error: this process has left the job, or is a forked child.
         """
-        found = self._take(sender, GATHER, number)
+        found: list[bytes] | None = self._find(sender, GATHER, number)
         now_s = time.monotonic()
         if found is None and now_s > self._checked_s + CHECK_SECONDS:
             self._checked_s = now_s
             self.check(sender)
-        return None if found is None else found[1]
+        return found
 
     def begin_gather(self, own: bytes, sizes: Sequence[int] | None = None) -> _Gathering:
         """Begin to exchange answers."""
@@ -288,31 +319,38 @@ class SocketTransport:
 
     def node_group(self) -> SocketNodeGroup:
         """Return the ranks that share memory with this one."""
-        return SocketNodeGroup(self)
+        return SocketNodeGroup(self.near_ranks(), self.rank)
 
     def send_array(self, array: Any, takes: Sequence[bool]) -> Any:
         """Send an array of rank 0 to some ranks."""
-        number = self.count_step()
+        number = self._arrays = self._arrays + 1
         takers = [rank for rank in range(self.size) if rank == 0 or takes[rank]]
         if self.rank not in takers:
             return None
         place = takers.index(self.rank)
+        children = [takers[child] for child in _children(place, len(takers))]
         if array is None:
             parent = takers[_parent(place)]
-            shape, dtype = self.take_from(parent, ARRAY, number)
+            shape, dtype = self.take_from(parent, ARRAY, (number, -1))
             array = np.empty(shape, dtype)
-        content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        children = [takers[child] for child in _children(place, len(takers))]
         for child in children:
-            self.send(child, ARRAY, (number, array.shape, array.dtype))
-        for i, first in enumerate(range(0, len(content), ARRAY_BYTES)):
+            self.send(child, ARRAY, ((number, -1), (array.shape, array.dtype)))
+        content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        for first in range(0, len(content), ARRAY_BYTES):
             piece = content[first : first + ARRAY_BYTES]
             if place > 0:
-                (body,) = self.take_from(parent, ARRAY, (number, i))
-                piece[:] = np.frombuffer(body, np.uint8)
+                piece[:] = np.frombuffer(self.take_from(parent, ARRAY, (number, first)), np.uint8)
             for child in children:
-                self.send(child, ARRAY, ((number, i), piece.tobytes()))
+                self._await_room(child)
+                self.send(child, ARRAY, ((number, first), piece.tobytes()))
         return array
+
+    def _await_room(self, child: int) -> None:
+        """Wait while much is still to be sent: each piece is a copy in memory."""
+        seen = 0
+        while self.mesh.unsent > ARRAY_BYTES:
+            self.check(child)
+            seen = self.mesh.wait(seen)
 
     def begin_reader(self, number: int) -> SocketChannel:
         """Begin a Reader; return the job's channel."""
@@ -331,11 +369,15 @@ class SocketTransport:
 
     def lost(self) -> tuple[int, str] | None:
         """Return a rank that is lost, and why; None: none is known. Tells all others."""
-        if self._failure is None:
-            message = self.mesh.take(FAILED)
-            found = self.mesh.lost() if message is None else pickle.loads(message.body)
+        if self._failure is not None or not self.is_open:
+            return self._failure
+        with self._asking:
+            found = self.mesh.first(FAILED)
+            failure = self.mesh.lost() if found is None else pickle.loads(found[0].body)
+            if failure is not None and self._failure is None:
+                self._fail(*failure)
             if found is not None:
-                self._fail(*found)
+                self.mesh.drop(found[1])
         return self._failure
 
     def _fail(self, rank: int, cause: str) -> None:
@@ -348,7 +390,13 @@ class SocketTransport:
 
         Raises:
             PeerError: a rank is lost, or this one has ended.
+            Error: this process has left the job, or is a forked child.
         """
+        if not self.is_open:
+            raise Error(
+                "the ranks of this job cannot be reached: it has ended, or this process "
+                "was forked from one of them"
+            )
         now_s = time.monotonic()
         if self.mesh.states()[sender] is _core.PeerState.LEFT:
             # Its last messages may still be on their way, by another connection.
@@ -358,6 +406,11 @@ class SocketTransport:
         failure = self.lost()
         if failure is not None:
             raise PeerError(f"rank {failure[0]} is lost: {failure[1]}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent and taken: not at the end, nor in a forked child."""
+        return not self.has_left and self._pid == os.getpid()
 
     def leave(self) -> None:
         """Send and take no more. May be called twice."""
@@ -396,7 +449,18 @@ def transport_of_group(group: Any) -> SocketTransport:
     It needs the group's store for as long as the ranks meet, and the group itself for nothing.
     """
     transport = _of_groups.get(group)
-    if transport is None:
-        transport = SocketTransport(group.rank(), group.size(), group.get_group_store())
+    if transport is None or not transport.is_open:
+        transport = SocketTransport(group.rank(), group.size(), _store_of(group))
         _of_groups[group] = transport
     return transport
+
+
+def _store_of(group: Any) -> Store:
+    """Return the store in which the ranks of a process group have met."""
+    if hasattr(group, "get_group_store"):
+        store: Store = group.get_group_store()
+        return store
+    from torch.distributed import distributed_c10d  # before torch 2.6 it has no public name
+
+    found: Store = distributed_c10d._world.pg_map[group][1]
+    return found

@@ -32,8 +32,8 @@ __all__ = ["Pass", "Turns", "chain_of"]
 
 #: The next block of a root that has left.
 _GONE = 2**64 - 1
-_WISH = struct.Struct("<QI")  # one after the block; milliseconds that the sender is busy
-_WISH_MS_MAX = 2**32 - 1
+_REQUEST = struct.Struct("<QI")  # one after the block; milliseconds that the sender is busy
+_REQUEST_MS_MAX = 2**32 - 1
 #: No root waits for one that is so many blocks behind the first.
 BEHIND_BLOCKS = 4
 #: A root that waited while others had so many turns for each root of the chain is next.
@@ -109,7 +109,7 @@ class Turns:
     def _wants(self, place: int) -> bool:
         return self._wished[place] > self._next[place]
 
-    def wish(self, block: int | None, now_s: float, busy_s: float = 0.0) -> list[Pass]:
+    def request(self, block: int | None, now_s: float, busy_s: float = 0.0) -> list[Pass]:
         """Ask for the token.
 
         Args:
@@ -127,7 +127,7 @@ class Turns:
         if self.holds:
             return []
         others = [self._chain[place] for place in self._present() if place != self._place]
-        body = _WISH.pack(wished, min(int(busy_s * 1000), _WISH_MS_MAX))
+        body = _REQUEST.pack(wished, min(int(busy_s * 1000), _REQUEST_MS_MAX))
         return [Pass(root, body) for root in others]
 
     def hear(self, root: int, body: bytes, now_s: float) -> None:
@@ -141,10 +141,10 @@ class Turns:
         Raises:
             RuntimeError: it is no wish of this chain.
         """
-        if root not in self._chain or len(body) != _WISH.size:
+        if root not in self._chain or len(body) != _REQUEST.size:
             raise RuntimeError(f"a wish of {len(body)} bytes, from rank {root}, that cannot be")
         place = self._chain.index(root)
-        wished, busy_ms = _WISH.unpack(body)
+        wished, busy_ms = _REQUEST.unpack(body)
         if wished >= self._wished[place]:
             self._wished[place], self._dry_s[place] = wished, now_s + busy_ms / 1000
 

@@ -147,8 +147,10 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
     check_shm(job, [size for _, size, _ in needed], [free for _, _, free in needed])
     made: list[SharedMemory] = []
 
+    files = job.create_memory([size for _, size, _ in needed])
+
     def allocate_part() -> tuple[int, Name]:
-        made.append(job.allocate(needed[job.rank][1]))
+        made.append(job.allocate(needed[job.rank][1], files[job.node[0]]))
         name = machine_name(), os.getpid(), next(_numbers)
         return 0 if layout is None else _format_part(job, roots, layout, made[0]), name
 
@@ -253,7 +255,7 @@ class NodeWindow:
         self.addresses = self._slots_from(first if mapping is None else mapping.address)
         self.lender: object = mapping or memory.private
         self._mapping = mapping
-        self._node = job.node
+        self._node, self._lost = job.node, job.lost
         self._memory = memory
         self._has_left = False
         self._pid = os.getpid()
@@ -281,7 +283,7 @@ class NodeWindow:
         """
         if self._memory.is_gone:
             raise Error("the shared window is gone: MPI was finalized")
-        failure = self.control.aborted()
+        failure = self.aborted()
         if failure is not None:
             raise PeerError(f"rank {failure[0]} failed: {failure[1]}")
 
@@ -295,8 +297,17 @@ class NodeWindow:
             self.control.abort(rank, cause)
 
     def aborted(self) -> tuple[int, str] | None:
-        """Return (job rank, cause) of the first rank that aborted; None: no rank did."""
-        return None if self._memory.is_gone else self.control.aborted()
+        """Return (job rank, cause) of the first rank that aborted, or is lost; None: no rank.
+
+        A rank that is lost aborts no window: whoever hears of its end does so for it.
+        """
+        if self._memory.is_gone:
+            return None
+        failure = self.control.aborted()
+        if failure is None and (lost := self._lost()) is not None:
+            self.control.abort(*lost)
+            failure = self.control.aborted()
+        return failure
 
     # --- slots
 
@@ -414,12 +425,12 @@ class NodeWindow:
         if self._memory.is_gone:
             return
         while not self.control.wait_end(left=True):
-            if self.control.aborted() is not None:
+            if self.aborted() is not None:
                 break
         finish()
         deadline = time.monotonic() + CLOSE_GRACE_S
         while not self.control.wait_end(left=False):
-            if self.control.aborted() is not None or time.monotonic() > deadline:
+            if self.aborted() is not None or time.monotonic() > deadline:
                 break
         # Either all ranks of the node free the window here, or none does.
         if self.control.keep() == _core.Window.FREE:

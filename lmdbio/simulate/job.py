@@ -98,7 +98,7 @@ def _run_one(scenario: Scenario, policy: Policy, all_are_clients: bool, bound: F
     )
     if reason is not None:
         return Outcome(policy.name, at_least, reason=reason)
-    held = _holdings(scenario, policy, capacities)
+    held = _copies(scenario, policy, capacities)
     init = _init_seconds(scenario, policy, held) if policy.preloads else 0.0
     if policy.reorders:  # waits for nothing
         return Outcome(policy.name, at_least, init + at_least, init)
@@ -125,7 +125,7 @@ def _capacities(environment: Environment, policy: Policy) -> list[float]:
     return [room if i in used else 0.0 for i, room in enumerate(rooms)]
 
 
-def _holdings(scenario: Scenario, policy: Policy, capacities: list[float]) -> TierRecords:
+def _copies(scenario: Scenario, policy: Policy, capacities: list[float]) -> TierRecords:
     """Return which node holds which records, in which tier."""
     by_node = policy.rule.by_node
     if by_node is None:

@@ -8,7 +8,7 @@ home in the iteration that has the first of its records, a window in the one tha
 else a record in its own.
 
 Records come from where they come from in the job itself, since the same functions say so
-(``placement.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
+(``placement.homes``, ``deal``, ``rounds``, ``supply``): the counts by epoch and source are those
 of ``reader.sources()`` of all ranks together, where no root was late. Seconds are a model:
 
     served    by the file system, which all nodes share: requests and bytes of an iteration take
@@ -184,9 +184,9 @@ def _tier_shares(homes: Homes, room: Room) -> list[float]:
     """Return which part of what roots hold each tier has: memory, disk, those that there are."""
     if not (room.memory and room.disk):
         return [1.0] if room.memory or room.disk else []
-    kept = [len(homes.kept(root)) for root in range(len(homes.parts))]
-    in_memory = sum(len(Tiers.of(grains, room, homes.grains.bits).memory) for grains in kept)
-    memory = in_memory / sum(kept) if sum(kept) else room.memory / sum(room)
+    owned = [len(homes.owned(root)) for root in range(len(homes.parts))]
+    in_memory = sum(len(Tiers.of(grains, room, homes.grains.bits).memory) for grains in owned)
+    memory = in_memory / sum(owned) if sum(owned) else room.memory / sum(room)
     return [memory, 1 - memory]
 
 
@@ -309,7 +309,7 @@ class Loads:
         align = _core.ROW_ALIGNMENT
         self._rooms = (self._lengths + align - 1) // align * align
         self._count = len(extents)
-        self._is_touched = np.zeros(len(outlook.homes.grains.used) or 1, np.bool_)
+        self._is_accessed = np.zeros(len(outlook.homes.grains.used) or 1, np.bool_)
         self.before, self.window_iterations = (0, 0), 0
         self.records = np.zeros((job.epochs, len(ROW_SOURCES)), np.int64)
         self.sizes = np.zeros_like(self.records)
@@ -334,12 +334,12 @@ class Loads:
                 self.sizes[number, source] += int(self._rooms[some].sum())
             iterations = (number * self._count + rows.places) // self._job.batch
             size = self._lengths[rows.records].astype(np.float64)
-            has_holder = rows.holders >= 0
-            is_sent = has_holder & (rows.holders != rows.users)
-            is_held = has_holder & (rows.sources != FILE) & (not self._job.placement.hands_on)
+            has_owner = rows.servers >= 0
+            is_sent = has_owner & (rows.servers != rows.users)
+            is_held = has_owner & (rows.sources != FILE) & (not self._job.placement.hands_on)
             self._add(self.used, iterations, rows.users, size)
-            self._add(self.held, iterations[is_held], rows.holders[is_held], size[is_held])
-            self._add(self.sent, iterations[is_sent], rows.holders[is_sent], size[is_sent])
+            self._add(self.held, iterations[is_held], rows.servers[is_held], size[is_held])
+            self._add(self.sent, iterations[is_sent], rows.servers[is_sent], size[is_sent])
             self._add(self.received, iterations[is_sent], rows.users[is_sent], size[is_sent])
             wanted.append(self._wanted(number, rows, iterations, size))
         self._add_reads(forecast, wanted)
@@ -368,7 +368,7 @@ class Loads:
 
     def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> _Wanted:
         """Return the rows for which a root reads the file, and how much."""
-        readers = np.where(rows.holders >= 0, rows.holders, rows.users)
+        readers = np.where(rows.servers >= 0, rows.servers, rows.users)
         if self._job.placement.hands_on:
             return _Wanted(self._of_rounds(number, rows.places), readers, size)
         is_read = rows.sources == FILE
@@ -387,8 +387,8 @@ class Loads:
         """Return which of some records are the first ones of their grains."""
         grains = self._outlook.homes.grains.first(self._extents[records])
         found, first = np.unique(grains, return_index=True)
-        first = first[~self._is_touched[found]]
-        self._is_touched[found] = True
+        first = first[~self._is_accessed[found]]
+        self._is_accessed[found] = True
         return np.asarray(np.sort(first), np.int64)
 
     def _of_rounds(self, number: int, places: I64) -> I64:

@@ -32,7 +32,7 @@ __all__ = ["register"]
 #: A fork waits for what our threads load: our modules and those of Python and NumPy; others might
 #: be whole programs. It waits no longer than this, since what they load may need what we hold.
 LOADED = frozenset({"lmdbio", "numpy"}) | sys.stdlib_module_names
-WAIT_SECONDS_MAX, LOOK_SECONDS = 10.0, 0.001
+WAIT_SECONDS_MAX, POLL_SECONDS = 10.0, 0.001
 
 #: The dead are taken out by no line of Python, in which a signal's exception would be lost.
 _alive: dict[ref[Any], None] = {}
@@ -69,7 +69,7 @@ def _before() -> None:
     _hold()
     while _others_load() and monotonic() < ends:
         _in_parent()
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)
         _hold()
 
 

@@ -121,7 +121,7 @@ class Array(FieldDecoder):
     def __repr__(self) -> str:
         return f"Array({self._dtype}, {self._shape}, offset={self._offset})"
 
-    def wish(self, count: int, memory: TensorMemory) -> tuple[torch.Tensor, list[Field]]:
+    def request(self, count: int, memory: TensorMemory) -> tuple[torch.Tensor, list[Field]]:
         """Return a tensor for so many records, and the field of theirs that fills it."""
         tensor = self._empty(count, memory)
         size = count * self._bytes
@@ -231,16 +231,16 @@ class Datum(TensorDecoder):
         if not len(found):
             return memory.empty((0, 0, 0, 0), torch.uint8)
         is_float = found["floats"] > 0
-        looks = np.stack([found["channels"], found["height"], found["width"], is_float], axis=1)
-        other = np.flatnonzero((looks != looks[0]).any(axis=1))
+        repeats = np.stack([found["channels"], found["height"], found["width"], is_float], axis=1)
+        other = np.flatnonzero((repeats != repeats[0]).any(axis=1))
         if len(other):
             first, second = (
-                f"{_number(batch.indices[row])} {tuple(looks[row, :3].tolist())} "
+                f"{_number(batch.indices[row])} {tuple(repeats[row, :3].tolist())} "
                 f"{'float32' if is_float[row] else 'uint8'}"
                 for row in (0, other[0])
             )
             raise ValueError(f"images of a batch differ, {first} and {second}: no one tensor")
-        shape = (len(found), *looks[0, :3].tolist())
+        shape = (len(found), *repeats[0, :3].tolist())
         images = memory.empty(shape, torch.float32 if is_float[0] else torch.uint8)
         if not is_float[0]:
             _fill(images, _addresses(batch) + found["data"])

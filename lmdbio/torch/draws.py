@@ -32,14 +32,14 @@ __all__ = [
     "Making",
     "SampleInfo",
     "Source",
-    "Watch",
+    "DrawMonitor",
     "sample_info",
 ]
 
 _MASK = 2**64 - 1
 #: While a transform has drawn nothing for so many samples, torch's functions are not looked at any
 #: more: that costs microseconds a call. A draw by any of the modules begins it anew.
-WATCHED_SAMPLES = 256
+MONITORED_SAMPLES = 256
 
 
 class _Thread(threading.local):
@@ -105,8 +105,8 @@ class Making:
     _index: int | None = -1  # of the sample that the generators are seeded for
     _generators: dict[type, Any] | None = None
 
-    def __init__(self, source: Source | None, batch: Indexed, watch: Watch) -> None:
-        self._draws, self._watch = source is not None, watch
+    def __init__(self, source: Source | None, batch: Indexed, monitor: DrawMonitor) -> None:
+        self._draws, self._monitor = source is not None, monitor
         self.source, self.batch = source or Source(0, 0), batch
         self.made: list[Any] = []
 
@@ -116,10 +116,10 @@ class Making:
         if not _is_installed:
             _install()
         self.outer, _thread.making = _thread.making, self
-        watch = self._watch
-        if watch.source != self.source:  # transforms may draw from an epoch on
-            watch.left, watch.source = WATCHED_SAMPLES, self.source
-        if watch.left > 0:
+        monitor = self._monitor
+        if monitor.source != self.source:  # transforms may draw from an epoch on
+            monitor.left, monitor.source = MONITORED_SAMPLES, self.source
+        if monitor.left > 0:
             self.mode = _TorchDraws()
             self.mode.__enter__()
         return self
@@ -131,9 +131,9 @@ class Making:
             self.mode.__exit__(None, None, None)
         _thread.making, self.outer = self.outer, None
         if self.has_drawn:
-            self._watch.left = WATCHED_SAMPLES
-        elif self._watch.left > 0:
-            self._watch.left -= len(self.made)
+            self._monitor.left = MONITORED_SAMPLES
+        elif self._monitor.left > 0:
+            self._monitor.left -= len(self.made)
 
     @property
     def index(self) -> int | None:
@@ -228,7 +228,7 @@ def sample_info() -> SampleInfo | None:
     return None if making is None else SampleInfo(making)
 
 
-class Watch:
+class DrawMonitor:
     """Whether a transform's calls of torch's functions are looked at.
 
     Attributes:
@@ -239,7 +239,7 @@ class Watch:
     __slots__ = ("left", "source")
 
     def __init__(self) -> None:
-        self.left, self.source = WATCHED_SAMPLES, Source(0, -1)
+        self.left, self.source = MONITORED_SAMPLES, Source(0, -1)
 
 
 def _install() -> None:

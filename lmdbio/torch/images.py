@@ -167,8 +167,8 @@ def _gpu_reason(device: str) -> Reason | None:
         black = _io().encode_jpeg(torch.zeros((3, 16, 16), dtype=torch.uint8, device="cpu"))
         _io().decode_jpeg([black], device=device)
     except Exception as error:  # a driver, a library or a build fails in many ways
-        told = (str(error).splitlines() or [type(error).__name__])[0]
-        return Reason("facts", f"the CPU decodes: {device!r} does not: {told}")
+        reported = (str(error).splitlines() or [type(error).__name__])[0]
+        return Reason("facts", f"the CPU decodes: {device!r} does not: {reported}")
     return None
 
 

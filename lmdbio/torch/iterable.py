@@ -260,8 +260,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if get_worker_info() is None:
             return epoch_slice.state(self._cursor, step)
         shard = epoch_slice.shard
-        told = self._cursor.state(epoch_slice.number, shard.used)
-        return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
+        reported = self._cursor.state(epoch_slice.number, shard.used)
+        return {**reported, "step": step, "steps": len(shard), "step_size": shard.step_size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next iteration go on where the state was saved.

@@ -30,7 +30,7 @@ from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
-from lmdbio.torch.samples import LOOK_SECONDS, CalledOffError, SampleMaker
+from lmdbio.torch.samples import POLL_SECONDS, CalledOffError, SampleMaker
 from lmdbio.torch.threads import Wanted, WorkerThreads
 from lmdbio.torch.whole import Recipe
 from lmdbio.torch.workers import Workers
@@ -40,7 +40,7 @@ __all__ = ["READER_WORDS", "JointBatches", "JointEpoch", "ReaderBatches", "joint
 #: Stands for a batch of which no row is wanted.
 NOTHING = object()
 #: Batches of an epoch that a rank may look at and begin again.
-LOOKS_MAX = 4
+REPEATED_BATCHES_MAX = 4
 #: Words of a Reader that a Loader says itself, or that go not with it.
 _OWN = {"self", "path", "batch_size", "comm", "cache", "assignment", "start", "shuffle", "seed"}
 _OWN |= {"iterations", "epochs"}
@@ -137,7 +137,7 @@ class ReaderBatches:
         with self._moved:
             # Those of before were begun before, or called off, as this one may be.
             while (is_wanted := self._wanted()) and self._turn != number:
-                self._moved.wait(LOOK_SECONDS)
+                self._moved.wait(POLL_SECONDS)
             if not is_wanted:
                 raise CalledOffError("this loader is closed")
             try:
@@ -408,21 +408,21 @@ class JointEpoch:
     """
 
     def __init__(
-        self, sequence: _Sequence, first: int, end: int, looked_at: list[Any] | None = None
+        self, sequence: _Sequence, first: int, end: int, repeated: list[Any] | None = None
     ) -> None:
         self._sequence, self.first, self._end = sequence, first, end
-        self._looked_at, self._next = looked_at or [], 0  # and the next one of them
+        self._repeated, self._next = repeated or [], 0  # and the next one of them
         self._taken = 0  # of the sequence, iterations from the first one on
 
     @property
     def is_whole(self) -> bool:
         """Whether all of its batches are there still: Ctrl-C may have taken one away."""
         taken = max(self._sequence.batches.handed_out - self.first, 0)
-        return taken == self._taken <= LOOKS_MAX
+        return taken == self._taken <= REPEATED_BATCHES_MAX
 
     def again(self) -> JointEpoch:
         """Return the same epoch from its first batch on."""
-        made = JointEpoch(self._sequence, self.first, self._end, self._looked_at)
+        made = JointEpoch(self._sequence, self.first, self._end, self._repeated)
         made._taken = self._taken
         return made
 
@@ -436,18 +436,18 @@ class JointEpoch:
         while True:
             if self._sequence.current is not self:
                 raise Error("another iteration has begun, and it goes on with the batches of this")
-            if self._next < len(self._looked_at):
+            if self._next < len(self._repeated):
                 self._next += 1
-                return self._looked_at[self._next - 1]
+                return self._repeated[self._next - 1]
             iteration, batch = self._sequence.batches.next()
             if iteration < self.first:
                 continue
-            if self._taken < LOOKS_MAX:
+            if self._taken < REPEATED_BATCHES_MAX:
                 if batch is not NOTHING:
-                    self._looked_at.append(batch)
-                    self._next = len(self._looked_at)
-            elif self._looked_at:
-                self._looked_at, self._next = [], 0
+                    self._repeated.append(batch)
+                    self._next = len(self._repeated)
+            elif self._repeated:
+                self._repeated, self._next = [], 0
             self._taken += 1
             if batch is not NOTHING:
                 return batch

@@ -21,9 +21,9 @@ from lmdbio.system.amounts import whole
 from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.iterable import AHEAD
 from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches, joint_path
-from lmdbio.torch.keeping import as_cache, from_root, refuse_words
 from lmdbio.torch.own import OwnBatches
 from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
 from lmdbio.torch.ranks import Communicator, ranks_here
 from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, Ordering, State
 from lmdbio.torch.sampler import BatchSampler, Ordered

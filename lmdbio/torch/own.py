@@ -15,8 +15,8 @@ from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.placement.cache import Cache
 from lmdbio.torch.dataset import Dataset
-from lmdbio.torch.keeping import keep_part
 from lmdbio.torch.prefetch import Prefetcher
+from lmdbio.torch.process_cache import split_cache
 from lmdbio.torch.processes import UnbegunError, UnfitError, WorkerProcesses
 from lmdbio.torch.ranks import Ranks, processes_alike
 from lmdbio.torch.resume import EpochCursor, EpochSlice
@@ -56,11 +56,11 @@ class OwnBatches:
         try:
             # A part is kept for this rank, which may change no more.
             rank = place.now() if cache is None else place.use()
-            self.caching, holder = keep_part(dataset.records, cache, assignment, rank)
+            self.caching, owner = split_cache(dataset.records, cache, assignment, rank)
         except BaseException:
             dataset.close()
             raise
-        self.order: dict[str, Any] = {"holder": holder, "mix": dataset.mixing}
+        self.order: dict[str, Any] = {"owner": owner, "mix": dataset.mixing}
         self.dataset, self._recipe, self._workers = dataset, recipe, workers
         self._ahead, self.count = ahead, len(dataset)
         self._threads = WorkerThreads(max(1, workers.setting.count))
@@ -115,17 +115,17 @@ class OwnBatches:
         dataset, records, decoder = self.dataset, self.dataset.records, whole.decoder
         made, tensors = None, None
         if isinstance(decoder, FieldDecoder):
-            tensors, fields = decoder.wish(len(indices), whole.memory)
+            tensors, fields = decoder.request(len(indices), whole.memory)
             begun = records.begin_fields(indices, fields)
             if begun.is_filled:
-                made, kept = decoder.finish(tensors), begun
+                made, cached = decoder.finish(tensors), begun
         else:
             begun = records.begin(indices)
         if made is None:
             del tensors  # records are there in part, or none: they all come another way
             source, maker = epoch_slice.source, dataset.maker
-            made, kept = maker.whole(begun.batch(), whole.decode, source, wanted)
-        return (list(map(records.key, kept.indices.tolist())), made) if dataset.keys else made
+            made, cached = maker.whole(begun.batch(), whole.decode, source, wanted)
+        return (list(map(records.key, cached.indices.tolist())), made) if dataset.keys else made
 
     def _by_process(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a process makes, or this thread where none of them can."""

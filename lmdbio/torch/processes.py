@@ -50,11 +50,11 @@ __all__ = ["UnbegunError", "UnfitError", "WorkerProcesses"]
 _children: set[Any] = getattr(multiprocessing.process, "_children", set())
 
 #: Seconds in which a worker answers for the first time, at least, and of what a thread has taken.
-PATIENCE_SECONDS, PATIENCE_TIMES = 10.0, 20.0
+TRIAL_SECONDS, TRIAL_TIMES = 10.0, 20.0
 #: The same where ``worker_init_fn`` comes first, which may load a model.
 BEGIN_SECONDS = 600.0
 #: Seconds between two looks at whether a batch is still wanted.
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 #: Seconds after which a worker that is stopped is ended, and one that works at a batch is told of.
 STOPPED_SECONDS, SLOW_SECONDS = 3.0, 60.0
 #: Seconds that a worker has to end by itself, before it is killed.
@@ -136,7 +136,7 @@ class Worker:
         keys: list[Any] | None,
         describe: Callable[[int], str],
         is_wanted: Callable[[], bool],
-        patience: float,
+        trial_seconds: float,
     ) -> tuple[Any, int]:
         """Return the batch of some values, and how many samples were left out.
 
@@ -164,7 +164,7 @@ class Worker:
                 assert self._input is not None and self.process.pid is not None
                 send_handle(self.connection, self._input.fd, self.process.pid)
                 self._input.close_fd()
-            while not isinstance(answer := self._receive(is_wanted, patience), Reply):
+            while not isinstance(answer := self._receive(is_wanted, trial_seconds), Reply):
                 self.connection.send(describe(answer))
             self._take_out(answer)
         except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -188,11 +188,11 @@ class Worker:
         begun.copy_to(self._input.view, FLAG_BYTES)
         return self._input.size if is_new else 0
 
-    def _receive(self, is_wanted: Callable[[], bool], patience: float) -> Any:
-        sentinel, begun, is_told = self.process.sentinel, monotonic(), False
+    def _receive(self, is_wanted: Callable[[], bool], trial_seconds: float) -> Any:
+        sentinel, begun, is_reported = self.process.sentinel, monotonic(), False
         moved = begun  # when it was seen not to be stopped
         while True:
-            ready = wait([self.connection, sentinel], LOOK_SECONDS)
+            ready = wait([self.connection, sentinel], POLL_SECONDS)
             if self.connection in ready:
                 return self.connection.recv()
             if ready:
@@ -204,15 +204,15 @@ class Worker:
             if now - moved > STOPPED_SECONDS:
                 self.process.kill()
                 raise self._end(f"was stopped for {STOPPED_SECONDS:g} s, and is ended")
-            if now - begun > patience and not self.is_proven:
+            if now - begun > trial_seconds and not self.is_proven:
                 self.process.kill()
                 self.has_ended = True
                 raise UnfitError(
-                    f"{self} has not answered for {patience:.0f} s: it may wait for a lock that "
-                    "a thread of this program held when it began"
+                    f"{self} has not answered for {trial_seconds:.0f} s: it may wait for a lock "
+                    "that a thread of this program held when it began"
                 )
-            if now - begun > SLOW_SECONDS and not is_told:
-                is_told = True
+            if now - begun > SLOW_SECONDS and not is_reported:
+                is_reported = True
                 log(f"{self} has been at one batch for {SLOW_SECONDS:g} s", WARNING)
 
     def _is_stopped(self) -> bool:
@@ -402,10 +402,10 @@ class WorkerProcesses:
         named = None if keys is None else list(map(keys, values.indices.tolist()))
         worker = self._take(is_wanted)
         try:
-            patience = max(PATIENCE_SECONDS, PATIENCE_TIMES * self.slowest)
+            trial_seconds = max(TRIAL_SECONDS, TRIAL_TIMES * self.slowest)
             if self.is_needed:
-                patience = BEGIN_SECONDS
-            return worker.make(values, source, named, describe, is_wanted, patience)
+                trial_seconds = BEGIN_SECONDS
+            return worker.make(values, source, named, describe, is_wanted, trial_seconds)
         except EndedError as error:
             if self.is_closed:
                 raise CalledOffError("this loader is closed") from None
@@ -420,7 +420,7 @@ class WorkerProcesses:
     def _take(self, is_wanted: Callable[[], bool]) -> Worker:
         while True:
             try:
-                return self._free.get(timeout=LOOK_SECONDS)
+                return self._free.get(timeout=POLL_SECONDS)
             except Empty:
                 if self.is_closed or not is_wanted():
                     raise CalledOffError("this loader is closed") from None

@@ -124,7 +124,7 @@ class EpochCursor:
         count: number of samples of an epoch.
         batch_size: number of samples of a rank's step.
         ordering: Ordering of the epochs.
-        holder: function from some samples to the rank that holds each; None: ranks take what is
+        owner: function from some samples to the rank that holds each; None: ranks take what is
             theirs strided.
         mix: order of a ``Mix``, whose places are the samples then; None: there is none.
 
@@ -149,7 +149,7 @@ class EpochCursor:
         batch_size: int,
         ordering: Ordering,
         *,
-        holder: Owner | None = None,
+        owner: Owner | None = None,
         mix: MixOrder | None = None,
     ) -> None:
         if mix is not None and ordering.shuffle is not None:
@@ -159,7 +159,7 @@ class EpochCursor:
         self.epoch = self.used = self.version = self.said = 0
         self.shuffle, self.seed = ordering.shuffle, ordering.seed
         self.drop_last, self._even = ordering.drop_last, ordering.even
-        self.ranks, self._holder = ordering.ranks, holder
+        self.ranks, self._owner = ordering.ranks, owner
         self.last_said: int | None = None
         self._is_loaded, self._counted_from = False, 0
         self.begin()  # refuses what is none
@@ -193,7 +193,7 @@ class EpochCursor:
             drop_last=self.drop_last,
             even=self._even,
         )
-        return EpochSlice(order, shard, self._holder, Source(self.seed, number))
+        return EpochSlice(order, shard, self._owner, Source(self.seed, number))
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
@@ -284,7 +284,7 @@ class EpochSlice:
     Args:
         epoch: order of the epoch.
         shard: this rank's places in it.
-        holder: argument of ``EpochCursor``.
+        owner: argument of ``EpochCursor``.
         source: seed and number of the epoch, which transforms' draws follow from.
     """
 
@@ -292,10 +292,10 @@ class EpochSlice:
         self,
         epoch: Epoch | MixEpoch,
         shard: Shard,
-        holder: Owner | None = None,
+        owner: Owner | None = None,
         source: Source | None = None,
     ) -> None:
-        self.epoch, self.shard, self._holder = epoch, shard, holder
+        self.epoch, self.shard, self._owner = epoch, shard, owner
         self.source = Source(0, epoch.number) if source is None else source
         self._batches = shard.batches
         self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
@@ -318,7 +318,7 @@ class EpochSlice:
         (steps, drawn), size = self._drawn, self.shard.batch_size
         if step not in steps:
             more = max(1, DRAWN // size)
-            if self._holder is not None:
+            if self._owner is not None:
                 more = max(1, DRAWN // self.shard.step_size)  # all ranks' are drawn
             steps = range(step, max(step + 1, min(step + more, len(self.shard))))
             drawn = self._draw(steps)
@@ -328,10 +328,10 @@ class EpochSlice:
 
     def _draw(self, steps: range) -> I64:
         """Return the samples of steps that follow one another, joined."""
-        if self._holder is None:
+        if self._owner is None:
             return self.epoch.samples(self.shard.run(steps))
         assert isinstance(self.epoch, Epoch)  # nobody holds samples of a mix
-        return np.concatenate(deal_steps(self.epoch, self.shard, steps, self._holder))
+        return np.concatenate(deal_steps(self.epoch, self.shard, steps, self._owner))
 
     def state(self, cursor: EpochCursor, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""
@@ -367,12 +367,12 @@ def state_of(state: Mapping[str, Any]) -> State:
         raise ValueError("there is no state of lmdbio's in it")
     # A sampler's iteration knows more than the sampler; of workers, each knows its own steps.
     first = next((one for one in found if "ended" in one), found[0])
-    told = whole_state(first)
+    reported = whole_state(first)
     done = min((one["step"] for one in found if "step" in one), default=0)
     if first.get("ended") or ("steps" in first and done >= first["steps"]):
-        return {**told, "epoch": told["epoch"] + 1, "used": 0}
-    used = told["used"] + done * first.get("step_size", 0)
-    return {**told, "used": min(told["count"], used)}
+        return {**reported, "epoch": reported["epoch"] + 1, "used": 0}
+    used = reported["used"] + done * first.get("step_size", 0)
+    return {**reported, "used": min(reported["count"], used)}
 
 
 def _search(state: Any) -> Iterator[State]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
-from lmdbio.torch.draws import Indexed, Making, Source, Watch
+from lmdbio.torch.draws import DrawMonitor, Indexed, Making, Source
 
 __all__ = [
     "CalledOffError",
@@ -37,7 +37,7 @@ __all__ = [
 #: the exception: if it returns true, the sample is left out.
 Errors = str | Callable[[Exception], object]
 #: Seconds that samples may take between two looks at whether the loader was closed.
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 #: Samples between two looks, at most: transforms may become slow.
 STRIDE_MAX = 64
 #: Samples of a batch that a note names.
@@ -172,7 +172,7 @@ class SampleMaker:
         errors: Errors = "raise",
     ) -> None:
         self.where, self.transform, self._keys, self._errors = where, transform, keys, errors
-        self._watch, self._stride = Watch(), 1
+        self._monitor, self._stride = DrawMonitor(), 1
         self._counting, self.left_out = Lock(), 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -205,7 +205,7 @@ class SampleMaker:
                 there is a ``finish``.
             What ``values``, the transform or ``finish`` raised, with a note that names the record.
         """
-        with Making(source, batch, self._watch) as making:
+        with Making(source, batch, self._monitor) as making:
             if isinstance(values, list):
                 making.made = values
             else:
@@ -238,7 +238,7 @@ class SampleMaker:
             CalledOffError, RuntimeError: as ``samples``.
             What ``decode`` raised, of a record or of the batch, with a note that names it.
         """
-        with Making(source, batch, self._watch) as making:
+        with Making(source, batch, self._monitor) as making:
             making.made = [None] * len(batch)  # no sample is made by itself
             while True:
                 if is_wanted is not None and not is_wanted():
@@ -253,18 +253,18 @@ class SampleMaker:
 
     def _rest(self, batch: Any, failed: Mapping[int, Exception]) -> Any:
         """Return a batch without the records that a decoder has named, if they are left out."""
-        kept = np.ones(len(batch), np.bool_)
+        cached = np.ones(len(batch), np.bool_)
         for row, error in sorted(failed.items()):
             if not 0 <= row < len(batch):
                 raise IndexError(f"RecordErrors names row {row} of a batch of {len(batch)}")
             if not self._is_left_out(error, int(batch.indices[row])):
                 raise error from None
-            kept[row] = False
-        if not kept.any():
+            cached[row] = False
+        if not cached.any():
             error = RuntimeError("all samples of the batch were left out")
             add_note(error, self._note(batch))
             raise error from None
-        rows = np.flatnonzero(kept)
+        rows = np.flatnonzero(cached)
         return batch.part(rows, batch.indices[rows])
 
     def _finish(self, making: Making, finish: Callable[[list[Any]], Any]) -> Any:
@@ -333,9 +333,9 @@ class SampleMaker:
 
 def _next_stride(stride: int, seconds: float) -> int:
     """Return how many samples are made before the next look, after a stride that took so long."""
-    if seconds > LOOK_SECONDS:
+    if seconds > POLL_SECONDS:
         return max(1, stride // 2)
-    return min(stride * 2, STRIDE_MAX) if seconds < LOOK_SECONDS / 4 else stride
+    return min(stride * 2, STRIDE_MAX) if seconds < POLL_SECONDS / 4 else stride
 
 
 class _ReadError(Exception):

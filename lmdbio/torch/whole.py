@@ -115,7 +115,7 @@ class FieldDecoder(TensorDecoder):
     """A decoder whose tensors are fields of every record, which may be copied straight there."""
 
     @abstractmethod
-    def wish(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
+    def request(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
         """Return tensors for so many records, and the fields of theirs that fill these."""
 
     @abstractmethod
@@ -166,8 +166,8 @@ class _Fields(_Parts, FieldDecoder):
 
     _decoders: Mapping[str, FieldDecoder]
 
-    def wish(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
-        wishes = {name: one.wish(count, memory) for name, one in self._decoders.items()}
+    def request(self, count: int, memory: TensorMemory) -> tuple[Any, list[Field]]:
+        wishes = {name: one.request(count, memory) for name, one in self._decoders.items()}
         fields = [field for _, some in wishes.values() for field in some]
         return {name: tensor for name, (tensor, _) in wishes.items()}, fields
 

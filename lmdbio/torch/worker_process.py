@@ -60,7 +60,7 @@ APART_BYTES = 1024
 #: Of each array in a segment.
 ALIGNMENT = 64
 #: Seconds between two looks at whether the parent is there.
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class Segment:
@@ -485,6 +485,6 @@ def _end_with_parent() -> None:
     """
     parent, began_under = parent_process(), os.getppid()
     sentinels = [] if parent is None else [parent.sentinel]
-    while os.getppid() == began_under and not wait(sentinels, LOOK_SECONDS):
+    while os.getppid() == began_under and not wait(sentinels, POLL_SECONDS):
         pass
     os._exit(1)

@@ -164,7 +164,7 @@ class Workers:
         self._saved = SAVED_SECONDS
         self._window: list[Handed] = []
         self._skipped = 0  # number of batches that are of the setting before
-        self._looked = self._spent = 0.0  # seconds of windows, and of those in trials
+        self._measured_s = self._spent = 0.0  # seconds of windows, and of those in trials
         #: Odd windows one after another, and the first cost of a trial that seems good.
         self._odd, self._seems = 0, 0.0
         self._cost, self._busy = 0.0, 1.0  # of ``_base``; 0: not known
@@ -227,12 +227,12 @@ class Workers:
         seconds = sum(one.waited + one.away for one in window)
         each = 1 if seconds >= LONG_SECONDS else WINDOW_EACH
         is_enough = len(window) >= each * self.setting.count and seconds >= WINDOW_SECONDS
-        if is_enough or seconds > self._patience():
-            self._looked += seconds
+        if is_enough or seconds > self._trial_seconds():
+            self._measured_s += seconds
             self._end_window(_weigh(window))
             window.clear()
 
-    def _patience(self) -> float:
+    def _trial_seconds(self) -> float:
         """Return the seconds of a window after which a trial is hopeless, however few batches."""
         reference = self._outer[1] if self._outer and not self._cost else self._cost
         is_base = self.setting == self._base and self._outer is None
@@ -273,7 +273,7 @@ class Workers:
         if self._hold > 0:
             self._hold -= 1
             return
-        allowed = TRIAL_SHARE * self._looked + TRIAL_WINDOWS * window.seconds
+        allowed = TRIAL_SHARE * self._measured_s + TRIAL_WINDOWS * window.seconds
         if self._outer is None and self._spent > allowed:
             return
         is_hopeless = self._outer is not None and window.cost > HOPELESS * self._outer[1]
@@ -362,7 +362,7 @@ class Workers:
             yield from self._other_ways()
 
     def _other_ways(self) -> Iterator[Setting]:
-        if self._outer is None and self._looked >= WAY_SECONDS:
+        if self._outer is None and self._measured_s >= WAY_SECONDS:
             for way in ("processes", "threads"):
                 if way != self._base.way and self._counts[way] and way not in self._refused:
                     yield Setting(way, self._counts[way][-1])
@@ -370,16 +370,18 @@ class Workers:
     def _settle(self, window: _Window) -> None:
         """Stay here for a while: nothing beside this is better."""
         forgets = self._hold_next == HOLD_MAX  # a short window may have been wrong
-        kept = {one: worse for one, worse in self._tried.items() if worse > WORSE}
-        self._tried = {} if forgets else kept
+        cached = {one: worse for one, worse in self._tried.items() if worse > WORSE}
+        self._tried = {} if forgets else cached
         if self._outer is not None:
             (before, cost, busy), now = self._outer, self._base
             self._outer = None
-            is_kept = window.cost <= cost * OTHER_WAY
-            worse, ratio = (before, window.cost / cost) if is_kept else (now, cost / window.cost)
+            is_settled = window.cost <= cost * OTHER_WAY
+            worse, ratio = (
+                (before, window.cost / cost) if is_settled else (now, cost / window.cost)
+            )
             self._refused[worse.way] = WAY_HOLD
             self._why = f"{worse} gave {ratio:.2f} of it"
-            if not is_kept:
+            if not is_settled:
                 self._base, self._cost, self._busy = before, cost, busy
                 self._tried.clear()
                 self._go(before)

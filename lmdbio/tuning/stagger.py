@@ -278,15 +278,15 @@ class _Measuring:
         if is_url(self._path):
             return Staggered(reason="a server does not mind in which order it is asked")
         seconds, self._overrides = job.together(lambda: (seconds, overrides))[0]
-        looked = job.together(lambda: self._look() if job.rank == 0 else (0, 0.0))
-        self._records, self._record_bytes = looked[0]
+        probed = job.together(lambda: self._probe() if job.rank == 0 else (0, 0.0))
+        self._records, self._record_bytes = probed[0]
         self._batch = batch_size(job.size, self._records, self._record_bytes)
         if self._batch > self._records:
             return Staggered(reason=f"there are {self._records:,} records for {job.size} ranks")
-        past = all(job.together(self._has_direct))
-        self._mode = replace(self._mode, engine="direct" if past else "pread")
+        bypassing = all(job.together(self._has_direct))
+        self._mode = replace(self._mode, engine="direct" if bypassing else "pread")
         with ExitStack() as stack:
-            if not past and job.node_rank == 0:
+            if not bypassing and job.node_rank == 0:
                 source = stack.enter_context(self._open())
                 engine = stack.enter_context(_core.Engine(data_file(self._path)))
                 self._cleared = engine, source
@@ -296,7 +296,7 @@ class _Measuring:
     def _open(self) -> RecordIndex:
         return open_record_index(self._path, locate="provenance")
 
-    def _look(self) -> tuple[int, float]:
+    def _probe(self) -> tuple[int, float]:
         """Return how many records there are, and their mean size."""
         with self._open() as source:
             return source.count, source.used_bytes / max(1, source.count)

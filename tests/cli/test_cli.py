@@ -77,6 +77,16 @@ def test_every_command_explains_itself_with_examples() -> None:
         assert "--json" in done.output
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_whose_json_names_a_provenance_file_say_how(name: str) -> None:
+    if name not in ("convert", "verify", "compact", "pull", "info", "demo"):
+        assert '"sidecar" there' not in call(name, "--help").output
+        return
+    assert '(the provenance file is "sidecar" there)' in " ".join(
+        call(name, "--help").output.split()
+    )
+
+
 def test_convert_writes_the_sidecar_beside_the_data_and_says_so(data: Path) -> None:
     done = call("convert", data)
     assert done.exit_code == 0
@@ -413,7 +423,7 @@ def test_plan_tells_what_an_epoch_in_an_order_takes(data: Path) -> None:
         assert found["requests"] >= found["buffers"] // 2
         assert (found["epochs_without_repeat"] is not None) == order.startswith("groups")
     text = call("plan", data, "--shuffle", "groups:5").output
-    assert "% of a whole permutation" in text and "S < N/G holds" in text
+    assert " % of a whole permutation" in text and "S < N/G holds" in text
     for name in ("group", "windows"):  # with the sizes of a Reader
         assert f"order {name}" in " ".join(call("plan", data, "--shuffle", name).output.split())
     for wrong in ("runs", "windows:4", "runs:x", "groups:0", "global:3"):

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -302,6 +303,50 @@ def test_a_transform_that_fails_in_a_thread_is_a_problem(
 ) -> None:
     found = answer("doctor", data, "--transform", f"{transforms}:{name}")["findings"]
     assert found[0]["topic"] == "transform" and ", in a thread." in found[0]["text"]
+
+
+def test_ctrl_c_ends_a_transform_that_does_not_come_back(data: Path, transforms: Path) -> None:
+    transforms.write_text(
+        "import threading, time\n"
+        "def sleeping(value):\n"
+        "    if threading.current_thread() is not threading.main_thread():\n"
+        "        print('asleep', flush=True)\n"
+        "        time.sleep(300)\n"
+    )
+    words = [sys.executable, "-m", "lmdbio", "doctor", str(data), "--transform"]
+    with subprocess.Popen(
+        [*words, f"{transforms}:sleeping"], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "asleep\n"
+            child.send_signal(signal.SIGINT)
+            _, text = child.communicate(timeout=20)
+        finally:
+            child.kill()
+    assert (child.returncode, text.strip()) == (130, "lmdbio: interrupted")
+
+
+def test_a_second_thread_that_cannot_be_started_is_told(data: Path, transforms: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor: no second thread is tried")
+    transforms.write_text(
+        "import threading\n"
+        "start = threading.Thread.start\n"
+        "def start_one(thread):\n"
+        "    if threading.active_count() > 1:\n"
+        "        raise RuntimeError('no more threads')\n"
+        "    start(thread)\n"
+        "threading.Thread.start = start_one\n"
+        "def quick(value):\n"
+        "    pass\n"
+    )
+    words = [sys.executable, "-m", "lmdbio", "doctor", str(data), "--transform"]
+    done = subprocess.run(
+        [*words, f"{transforms}:quick"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert "RuntimeError: no more threads, in a thread" in " ".join(done.stdout.split())
 
 
 def test_a_file_that_leaves_when_it_is_imported_is_a_wrong_use(

@@ -21,7 +21,7 @@ import lmdb
 import pytest
 
 from lmdbio.cli import values
-from lmdbio.locate.glance import Glance
+from lmdbio.locate.view import DatabaseView
 from tests.cli.test_cli import call, process
 from tests.inside import samples
 from tests.support import ROOT
@@ -210,7 +210,7 @@ def test_a_record_far_behind_is_found_by_the_provenance_file(
     walked = call("get", tmp_path, "--index", 400)
     assert walked.stdout_bytes == b"value 400"
     assert call("convert", tmp_path).exit_code == 0
-    monkeypatch.setattr(Glance, "at", lambda *_: pytest.fail("went over the leaves"))
+    monkeypatch.setattr(DatabaseView, "at", lambda *_: pytest.fail("went over the leaves"))
     for number in (100, 400, 499):
         assert call("get", tmp_path, "--index", number).stdout_bytes == b"value %d" % number
     monkeypatch.undo()

@@ -108,6 +108,21 @@ def test_all_files_are_verified_with_their_provenance_files(
     assert done.returncode == 1 and str(sidecar) in done.stderr and done.stdout.count("sound") == 3
 
 
+def test_many_files_are_summed_up(tmp_path: Path) -> None:
+    for number in range(12):
+        write(tmp_path / f"{number:02}.lmdb", 5)
+    text = call("verify", tmp_path).output
+    assert text.splitlines()[0] == "12 files: 12 sound" and "failed" not in text
+    assert call("convert", tmp_path).output.splitlines()[0] == "12 files"
+    spoil(tmp_path / "03.lmdb")
+    assert process("verify", tmp_path).stdout.splitlines()[0] == "12 files: 11 sound"
+    done = process("convert", tmp_path)
+    assert [line.split() for line in done.stdout.splitlines()[2:]] == [
+        ["up", "to", "date", "11"],
+        ["failed", "1"],
+    ]
+
+
 def test_info_sums_up_and_names_what_is_not_good(shards: Path, files: list[str]) -> None:
     for file in files[:2]:
         convert(file)

@@ -5,10 +5,13 @@ Method: the command itself, over jobs that take milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lmdbio.cli import simulate_run
 from lmdbio.machine import calibration, storage
 from lmdbio.planning.mode import NAMED
 from tests.cli.simulating import call, told
@@ -44,6 +47,28 @@ def test_a_table_has_the_modes_beside_lmdb() -> None:
     modes = told("--mode", "lmdb,stag", *SMALL)["modes"]
     gain = modes["LMDB"]["seconds"] / modes["LMM-DIO-PROV-COAL-STAG"]["seconds"]
     assert gain > 2 and f" {gain:.2f} " in stag
+
+
+def test_the_bounds_of_modes_stand_below_their_title() -> None:
+    lines = call("--mode", "all", *SMALL).output.splitlines()
+    title = next(line for line in lines if line.startswith("mode "))
+    at = title.index(" bound")
+    bounds = [line[at:] for line in lines if line.startswith("LM")]
+    assert len(bounds) == len(NAMED)
+    assert all(text[0] == " " and text[1].isalpha() for text in bounds), bounds
+
+
+def test_progress_counts_modes_or_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = []
+
+    @contextmanager
+    def bar(_: str) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda _done, _total, unit: units.append(unit)
+
+    monkeypatch.setattr(simulate_run, "bar", bar)
+    call("--mode", "lmdb,stag", *SMALL)
+    call("--policy", "naive", "--set", "epochs=1")
+    assert units == ["modes", "modes", "policies"]
 
 
 def test_ranks_and_nodes_come_from_options_and_settings() -> None:

@@ -24,7 +24,7 @@ from lmdbio.convert.convert import convert
 from lmdbio.convert.on_close import collect
 from lmdbio.convert.verify import verify
 from lmdbio.dropin import iterator
-from lmdbio.locate.glance import Seen, glancing
+from lmdbio.locate.view import Seen, viewing
 
 Use = Callable[[Cell, Oracle, random.Random], None]
 
@@ -271,24 +271,24 @@ def verifies(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
     cell.equal(report.record_bytes, size, "the bytes of records")
 
 
-def glances(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
+def views(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
     """A look at a few records, as ``lmdbio ls`` and ``get`` take it: first, by key, spread."""
     with contextlib.ExitStack() as stack:
-        glance = cell.attempt(lambda: stack.enter_context(glancing(oracle.path)))
+        view = cell.attempt(lambda: stack.enter_context(viewing(oracle.path)))
 
         def items(found: Iterable[Seen]) -> list[tuple[bytes, bytes]]:
-            return [(seen.key, b"".join(glance.pieces(seen))) for seen in found]
+            return [(seen.key, b"".join(view.pieces(seen))) for seen in found]
 
-        first = cell.attempt(lambda: items(islice(glance.records(), 10)))
+        first = cell.attempt(lambda: items(islice(view.records(), 10)))
         cell.equal(first, oracle.items[:10], "the first records")
         for key, value in rng.choices(oracle.items, k=5):
-            found = cell.attempt(lambda key=key: items(glance.find(key)))
+            found = cell.attempt(lambda key=key: items(view.find(key)))
             cell.equal(found, [(key, value)], f"find {key!r}")
         known = dict(oracle.items)
-        spread = cell.attempt(lambda: items(glance.spread([0.1, 0.5, 0.9])))
+        spread = cell.attempt(lambda: items(view.spread([0.1, 0.5, 0.9])))
         cell.equal(spread, [(key, known[key]) for key, _ in spread], "spread records")
         number = rng.randrange(len(oracle.items))
-        found = cell.attempt(lambda: items([glance.at(number)]))
+        found = cell.attempt(lambda: items([view.at(number)]))
         cell.equal(found, [oracle.items[number]], f"record {number}")
 
 
@@ -307,7 +307,7 @@ SURFACES: dict[str, tuple[Use, str, bool]] = {
     "convert": (converts, "small", False),
     "collect": (collects, "small", False),
     "verify": (verifies, "small", False),
-    "glance": (glances, "small", False),
+    "glance": (views, "small", False),
 }
 
 

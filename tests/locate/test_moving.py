@@ -30,8 +30,8 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, MovedError
 from lmdbio.locate import open_database
 from lmdbio.locate.cursor_walk import open_cursor_walk
-from lmdbio.locate.glance import glancing
 from lmdbio.locate.open_files import open_shared_extents, stat_files
+from lmdbio.locate.view import viewing
 from lmdbio.system import log
 from tests.support import databases
 
@@ -196,8 +196,8 @@ def by_set(path: Path, writer: Writer) -> None:
 
 
 def by_glance(path: Path, writer: Writer) -> None:
-    with glancing(path, NAME) as glance:
-        found = [(seen.key, b"".join(glance.pieces(seen))) for seen in glance.records()]
+    with viewing(path, NAME) as view:
+        found = [(seen.key, b"".join(view.pieces(seen))) for seen in view.records()]
         assert found == contents(writer.turn)
 
 
@@ -294,7 +294,7 @@ def test_what_is_read_after_the_opening_is_judged_as_well(path: Path, writer: Wr
     with (
         open_cursor_walk(path, db=NAME) as walk,
         open_cursor_walk(path, db=NAME) as skipping,
-        glancing(path, NAME) as glance,
+        viewing(path, NAME) as view,
         lmdbio.Records(path, db=NAME) as records,
         lmdbio.open(str(path), readonly=True, lock=False, max_dbs=9) as env,
         env.begin() as txn,
@@ -311,10 +311,10 @@ def test_what_is_read_after_the_opening_is_judged_as_well(path: Path, writer: Wr
         for ask in (
             lambda: walk.extents(every),
             lambda: skipping.skip(3),
-            lambda: list(glance.records()),
-            lambda: glance.at(5),
-            lambda: list(glance.spread([0.5])),
-            glance.databases if glance.name is None else lambda: glance.near(b"image"),
+            lambda: list(view.records()),
+            lambda: view.at(5),
+            lambda: list(view.spread([0.5])),
+            view.databases if view.name is None else lambda: view.near(b"image"),
             lambda: records[3],
             lambda: records.key(3),
             lambda: records.index_of(b"none"),
@@ -349,7 +349,7 @@ def test_a_name_that_is_not_there_is_told_at_once(path: Path, looks: Looks) -> N
     with one_look(looks), pytest.raises(LookupError, match="no database named 'none'"):
         lmdbio.Records(path, db="none")
     with one_look(looks), pytest.raises(LookupError, match="no database named 'none'"):
-        with glancing(path, "none"):
+        with viewing(path, "none"):
             pass
     with one_look(looks), pytest.raises(LookupError, match="no database named 'none'"):
         open_cursor_walk(path, db="none")

@@ -54,9 +54,9 @@ def far(**facts: object) -> Storage:
           for access in ACCESSES),
     ],
 )  # fmt: skip
-def test_the_engine_follows_from_what_is_under_the_file(access, storage, engine, past_cache):
+def test_the_engine_follows_from_what_is_under_the_file(access, storage, engine, may_bypass_cache):
     found = choose(access, storage)
-    assert (found.engine, found.past_cache) == (engine, past_cache)
+    assert (found.engine, found.may_bypass_cache) == (engine, may_bypass_cache)
     assert not found.demanded
 
 
@@ -132,14 +132,14 @@ def measured(*samples: Sample) -> Calibration:
     ],
 )
 def test_the_measured_engine_is_taken_where_it_gains_enough(
-    access, storage, past, through, engine, past_cache
+    access, storage, past, through, engine, may_bypass_cache
 ):
     pattern = "stream" if access == "stream" else "random"
     tuned = measured(
         sample("direct", pattern, 1 << 20, 8, past), sample("pread", pattern, 1 << 20, 8, through)
     )
     found = choose(access, storage, tuned)
-    assert (found.engine, found.past_cache) == (engine, past_cache)
+    assert (found.engine, found.may_bypass_cache) == (engine, may_bypass_cache)
     assert found.reasons["engine"].origin == "tune"
     assert f"{past:,} MiB/s" in found.reasons["engine"].text
 
@@ -242,10 +242,10 @@ def test_each_field_is_asked_for_by_itself():
 
 
 def test_who_names_an_engine_gets_it_and_nothing_passes_by():
-    for wish in (Overrides("pread"), Overrides("direct")):
-        assert not choose("batch", DISK, keyword=wish).past_cache
-        assert choose("batch", DISK, environment=wish).demanded
-    assert choose("batch", DISK, keyword=Overrides("auto")).past_cache
+    for request in (Overrides("pread"), Overrides("direct")):
+        assert not choose("batch", DISK, keyword=request).may_bypass_cache
+        assert choose("batch", DISK, environment=request).demanded
+    assert choose("batch", DISK, keyword=Overrides("auto")).may_bypass_cache
 
 
 def test_the_environment_is_read_under_its_names():

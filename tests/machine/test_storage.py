@@ -44,7 +44,7 @@ def look(monkeypatch: pytest.MonkeyPatch, file: Path, root: Path, **ground: obje
         "magic": EXT4, "id": 7, "block_bytes": 4096, "mount_id": 27, "device": "254:1",
         "direct_alignment": 512, "disk": True,
     }  # fmt: skip
-    monkeypatch.setattr(_core, "look_at", lambda _fd: _core.Ground(**(told | ground)))
+    monkeypatch.setattr(_core, "inspect_at", lambda _fd: _core.Ground(**(told | ground)))
     with _core.Engine(file) as engine:
         return storage.inspect(engine, thorough=True, root=root)
 
@@ -138,7 +138,7 @@ def test_looking_at_this_machines_file_says_what_python_says(file):
 
 
 def test_a_closed_descriptor_tells_nothing():
-    assert _core.look_at(-1) == _core.Ground(0, 0, 0, 0, "0:0", None, False)
+    assert _core.inspect_at(-1) == _core.Ground(0, 0, 0, 0, "0:0", None, False)
 
 
 # --- Lustre -------------------------------------------------------------------------------

@@ -237,8 +237,8 @@ def while_planning(count: int) -> Iterator[None]:
     block, window = supply.FileSupply._plan, windows.Windows._read
     with replaced(supply.FileSupply, "_plan", at(count, broken, block)):
         with replaced(windows.Windows, "_read", at(count, broken, window)):
-            look = at(count, broken, ShardRows._look_ahead)
-            with replaced(ShardRows, "_look_ahead", look):
+            look = at(count, broken, ShardRows._read_ahead)
+            with replaced(ShardRows, "_read_ahead", look):
                 yield
 
 

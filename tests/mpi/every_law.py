@@ -35,6 +35,7 @@ def main() -> None:
         fixed = data.write(
             Path(folder) / "fixed", [data.fixed_value(i) for i in range(data.FIXED)]
         )
+        tiny = data.write(Path(folder) / "tiny", values[:3])
         for name in launch.NAMES:
             try:
                 mpi = launch.find(name)
@@ -54,7 +55,11 @@ def main() -> None:
             for program, (ranks, count) in DRAWN.items():
                 begun = time.monotonic()
                 (Path(folder) / name).mkdir(exist_ok=True)
-                sets = [Path(folder) / name] if program == "simulated.py" else [path, fixed]
+                sets = [path, fixed]
+                if program == "simulated.py":
+                    sets = [Path(folder) / name]
+                elif program == "loading.py":
+                    sets.append(tiny)
                 out = mpi.run(ranks, program, *sets, count, timeout=SECONDS_MAX)
                 print(
                     f"{name}, {program}: {out.strip().splitlines()[-1]} "

@@ -69,7 +69,7 @@ def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     assert "told before" in output
 
 
-@pytest.mark.program("loading.py", "mixed", "fixed", "tiny", 2)
+@pytest.mark.program("loading.py", "mixed", "fixed", "tiny", 3)
 @pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 3), ("openmpi", 2)], indirect=["mpi"])
 def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_other(
     with_torch: None, output: str, ranks: int
@@ -138,9 +138,9 @@ def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(output: str) 
     assert output.count(" s\n") == 12
 
 
-@pytest.mark.program("letters.py", "mixed", ranks=4)
-def test_letters_that_nobody_took_harm_no_later_communicator(output: str) -> None:
-    assert output.count("all") == 4
+def test_letters_that_nobody_took_harm_no_later_communicator(mpi: launch.Mpi, mixed: Path) -> None:
+    """A launch of its own: they may be on their way when MPI ends."""
+    assert mpi.run(4, "letters.py", mixed).count("all") == 4
 
 
 #: MPI library and ranks per node, of four ranks; nodes of two that MPI makes are below.
@@ -176,6 +176,8 @@ def test_a_node_that_has_another_copy_is_refused_by_name(output: str) -> None:
 
 
 def test_a_really_small_dev_shm_is_a_clear_error(mpi: launch.Mpi, fixed: Path) -> None:
+    if mpi.name == "sockets":
+        pytest.skip("windows without MPI lie in no file system")
     """A private tmpfs: enough for MPI itself, too little for the window."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("needs root and unshare, to mount a small /dev/shm in a namespace")

@@ -4,7 +4,8 @@ A launch of four ranks takes seconds before the first line of a program: MPI beg
 imports. A test says by ``@pytest.mark.program(name, *arguments, ranks=n)`` what it wants to be
 run, and takes the fixture ``output``. The first such test has the programs of all tests that will
 run on as many ranks, of the same MPI and nodes, run one after another (several.py). Where one
-fails, the job ends; those behind it are launched again.
+fails, the job ends; those behind it are launched again. A test of what a program leaves to its
+end, when MPI ends as well, has no such mark and a launch of its own.
 
 An argument is the name of a fixture of the session, ``folder`` for a new one, or a function of
 the MPI's name; any other is passed on as it is. ``ranks``, and ``arguments`` behind those of the

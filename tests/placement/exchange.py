@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from lmdbio.placement.sources import BlockSources, HybridSources, KeptSources, WindowSources
+from lmdbio.placement.sources import BlockSources, CachedSources, HybridSources, WindowSources
 from lmdbio.planning.schedule import Schedule
 
 
@@ -18,7 +18,7 @@ def check_rows(rows: BlockSources, schedule: Schedule, block: int, team: int) ->
         assert (np.diff(rows.rows(run)) > 0).all()
 
 
-def check_blocks(sources: KeptSources, schedule: Schedule) -> None:
+def check_blocks(sources: CachedSources, schedule: Schedule) -> None:
     """Check the first blocks of roots that keep records."""
     roots = range(len(schedule.teams))
     for number in range(min(4, schedule.blocks or 4)):

@@ -109,7 +109,7 @@ def test_records_that_do_not_lie_in_memory_whole_come_from_the_disk() -> None:
     epoch = outlook.epoch(1)
     for place, record in enumerate(epoch.samples(np.arange(count)).tolist()):
         user, home = place % 32 // 16, int(homes.records[record])
-        begin = int(homes.grains.used[homes.kept(home).start]) << homes.grains.bits
+        begin = int(homes.grains.used[homes.owned(home).start]) << homes.grains.bits
         end = int(extents["offset"][record] + extents["length"][record])
         is_in_memory = end <= begin + (128 << 10)  # no grain is left out
         own += user == home and is_in_memory

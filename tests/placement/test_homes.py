@@ -70,7 +70,7 @@ def test_records_lie_in_the_grains_of_their_home(
     grains = homes.grains
     assert [homes.parts[root] for root in order] == list(range(roots))
     assert grains.used.tolist() == sorted(grains_under(extents))
-    kept = [homes.kept(root) for root in range(roots)]
+    kept = [homes.owned(root) for root in range(roots)]
     for root, own in enumerate(kept):
         assert len(own) * GRAIN <= max(room, 0)
         held = extents[homes.records == root]
@@ -199,7 +199,7 @@ def test_one_large_record_costs_the_root_alone_in_whose_part_it_lies() -> None:
     lengths[150] = 40 * GRAIN
     extents["offset"], extents["length"] = np.cumsum(lengths) - lengths, lengths
     homes = homes_of(extents, [PLENTY] * 4)
-    kept = sum(len(homes.kept(root)) for root in range(4))
+    kept = sum(len(homes.owned(root)) for root in range(4))
     assert kept <= len(homes.grains.used) + 40
     # With as little room as there is file, all but the large record's surplus is kept.
     share = file_bytes(extents) // 4 + GRAIN

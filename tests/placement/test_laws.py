@@ -24,9 +24,9 @@ from lmdbio.placement.cache import PLACEMENTS, Cache
 from lmdbio.placement.forecast import ROW_SOURCES, Job, Outlook
 from lmdbio.placement.owners import OwnedRecords, RecordSources, own_first
 from lmdbio.placement.sources import (
+    CachedSources,
     HomeSources,
     HybridSources,
-    KeptSources,
     WindowSources,
     row_epochs,
 )
@@ -67,7 +67,7 @@ def extents_of(count: int) -> _core.Extents:
 
 def sources_of(
     outlook: Outlook, cache: Cache | None
-) -> KeptSources | HybridSources | WindowSources:
+) -> CachedSources | HybridSources | WindowSources:
     """Return what a Reader asks where rows come from, made of what the forecast says."""
     schedule = outlook.schedule
     if cache is None:

@@ -47,16 +47,16 @@ def test_numbers_that_do_not_add_up_are_refused() -> None:
 
 @given(st.data(), st.integers(1, 12))
 def test_each_place_goes_to_one_learner(data: st.DataObject, learners: int) -> None:
-    holders = data.draw(st.lists(st.integers(NOBODY, learners - 1), max_size=60))
-    taken = deal(holders, learners).tolist()
-    assert len(taken) == len(holders)
+    servers = data.draw(st.lists(st.integers(NOBODY, learners - 1), max_size=60))
+    taken = deal(servers, learners).tolist()
+    assert len(taken) == len(servers)
     sizes = [taken.count(i) for i in range(learners)]
-    assert sum(sizes) == len(holders) and max(sizes) - min(sizes) <= 1
-    both = list(zip(holders, taken, strict=True))
+    assert sum(sizes) == len(servers) and max(sizes) - min(sizes) <= 1
+    both = list(zip(servers, taken, strict=True))
     moved = sum(holder not in (learner, NOBODY) for holder, learner in both)
     kept = [both.count((i, i)) for i in range(learners)]
-    assert moved == sum(max(0, holders.count(i) - sizes[i]) for i in range(learners))
-    assert kept == [min(holders.count(i), sizes[i]) for i in range(learners)]
+    assert moved == sum(max(0, servers.count(i) - sizes[i]) for i in range(learners))
+    assert kept == [min(servers.count(i), sizes[i]) for i in range(learners)]
 
 
 def test_the_example_of_the_words_at_the_top() -> None:
@@ -83,8 +83,8 @@ def test_with_many_learners_the_share_that_moves_is_near_its_limit() -> None:
 def test_shares_of_ones_own_are_kept(data: st.DataObject, shares: list[int]) -> None:
     learners, places = len(shares), sum(shares)
     whose = st.integers(NOBODY, learners - 1)
-    holders = data.draw(st.lists(whose, min_size=places, max_size=places))
-    taken = deal(holders, learners, shares)
+    servers = data.draw(st.lists(whose, min_size=places, max_size=places))
+    taken = deal(servers, learners, shares)
     assert np.bincount(taken, minlength=learners).tolist() == shares
 
 
@@ -92,10 +92,10 @@ def test_shares_of_ones_own_are_kept(data: st.DataObject, shares: list[int]) -> 
 def test_of_ones_own_the_first_ones_are_kept(data: st.DataObject, shares: list[int]) -> None:
     learners, places = len(shares), sum(shares)
     whose = st.integers(NOBODY, learners - 1)
-    holders = np.array(data.draw(st.lists(whose, min_size=places, max_size=places)), np.int64)
-    taken = deal(holders, learners, shares)
+    servers = np.array(data.draw(st.lists(whose, min_size=places, max_size=places)), np.int64)
+    taken = deal(servers, learners, shares)
     for learner, share in enumerate(shares):
-        own = np.flatnonzero(holders == learner)
+        own = np.flatnonzero(servers == learner)
         assert (taken[own[:share]] == learner).all()
         assert (taken[own[share:]] != learner).all()
 

@@ -97,9 +97,9 @@ def test_roots_send_what_others_lack_and_no_more(roots: int, ranks: int, batch: 
 def test_a_block_is_dealt_once_for_all_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def counted(holders: np.ndarray, learners: int, shares: tuple[int, ...]) -> np.ndarray:
-        asked.append(len(holders))
-        return dealt_as_ever(holders, learners, shares)
+    def counted(servers: np.ndarray, learners: int, shares: tuple[int, ...]) -> np.ndarray:
+        asked.append(len(servers))
+        return dealt_as_ever(servers, learners, shares)
 
     dealt_as_ever = deal.deal
     monkeypatch.setattr(deal, "deal", counted)

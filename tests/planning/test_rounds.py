@@ -33,7 +33,7 @@ drawn = st.builds(
 @given(drawn)
 def test_each_record_of_a_round_is_read_once_by_its_holder(rounds: Rounds) -> None:
     count = rounds.epoch.count
-    holders = rounds.owner(np.arange(count))
+    servers = rounds.owner(np.arange(count))
     places = rounds.of(np.arange(count))
     for number in range(len(rounds)):
         begin, end = rounds.begin(number), rounds.begin(number + 1)
@@ -43,7 +43,7 @@ def test_each_record_of_a_round_is_read_once_by_its_holder(rounds: Rounds) -> No
         assert np.array_equal(np.sort(np.concatenate(slices)), used)
         assert max(map(len, slices)) - min(map(len, slices)) <= 1
         for root, own in enumerate(slices):
-            assert np.all(holders[own] == root) and np.all(np.diff(own) > 0)
+            assert np.all(servers[own] == root) and np.all(np.diff(own) > 0)
     assert rounds.begin(len(rounds)) == count
 
 

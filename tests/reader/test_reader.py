@@ -126,7 +126,7 @@ def run_python(code: str, *, expect: int = 0, timeout: float = 20) -> str:
 # --- the life of a batch -----------------------------------------------------------------
 
 
-def holders(batch: Any) -> dict[str, Any]:
+def servers(batch: Any) -> dict[str, Any]:
     return {
         "a view": lambda: batch[0],
         "a slice of a view": lambda: batch[1][3:7],
@@ -137,13 +137,13 @@ def holders(batch: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("what", holders(None))
+@pytest.mark.parametrize("what", servers(None))
 def test_a_view_that_is_alive_when_the_next_batch_is_asked_for_raises_buffererror(
     fixed: Path, what: str
 ) -> None:
     with Reader(fixed, 8, slots=2, mode=Mode(block_iterations=1)) as rdr:
         batch = next(rdr)
-        held = holders(batch)[what]()
+        held = servers(batch)[what]()
         before = bytes(held)
         for _ in range(3):
             with pytest.raises(BufferError, match="copy\\(\\) it, or raise slots="):

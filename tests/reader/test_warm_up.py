@@ -30,8 +30,8 @@ class Part:
     path, warmth = "some.mdb", (0, 10**7)
 
 
-def show(part: Part, *warmths: tuple[int, int], is_shown: bool = True) -> None:
-    with WarmUp(part, is_shown=is_shown) as shown:  # type: ignore[arg-type]
+def show(part: Part, *warmths: tuple[int, int], is_displayed: bool = True) -> None:
+    with WarmUp(part, is_displayed=is_displayed) as shown:  # type: ignore[arg-type]
         for part.warmth in warmths:
             shown.show()
 
@@ -54,7 +54,7 @@ def test_a_short_one_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_long_one_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     monkeypatch.setattr(warm_up, "SILENT_SECONDS", 0.0)
-    show(Part(), (1, 2), is_shown=False)
+    show(Part(), (1, 2), is_displayed=False)
     assert not shown.getvalue()
     show(Part(), (3 * 10**6, 10**7), (4 * 10**6, 10**7))
     assert "some.mdb" in shown.getvalue() and "4.0/10.0 MB" in shown.getvalue()

@@ -160,17 +160,17 @@ def test_private_memory_lives_as_long_as_a_view_of_it() -> None:
 
 def test_a_batch_lets_go_only_without_views_and_is_of_no_use_then() -> None:
     batch = batch_of([0, 40], [30, 30])
-    holders = [
+    servers = [
         batch[0],
         batch[1][3:5],
         batch.array("<u2", 4),
         batch.buffer[2:],
         memoryview(batch[0]),
     ]
-    while holders:
+    while servers:
         assert not batch._try_end() and batch.valid
         assert bytes(batch[0]) == CONTENT[:30]
-        holders.pop()
+        servers.pop()
     assert batch._try_end() and not batch.valid
     for use in (
         lambda: batch[0],

@@ -58,7 +58,7 @@ def cold_local_disk(monkeypatch):
     lies_on(monkeypatch, disk=True)
     monkeypatch.setattr(_core.Engine, "cached_bytes", lambda self: 0)
     # Nor must it depend on how fast this disk is.
-    monkeypatch.setattr(direct_path, "PAST_CACHE_RATE_MIN", 0)
+    monkeypatch.setattr(direct_path, "DIRECT_RATE_MIN", 0)
 
 
 def passes_by(records: lmdbio.Records) -> bool:
@@ -124,7 +124,7 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
 def test_it_ends_when_the_disk_is_slow(path, refuses_direct, monkeypatch):
     if refuses_direct:
         pytest.skip(refuses_direct)
-    monkeypatch.setattr(direct_path, "PAST_CACHE_RATE_MIN", 1 << 50)
+    monkeypatch.setattr(direct_path, "DIRECT_RATE_MIN", 1 << 50)
     monkeypatch.setattr(direct_path, "RATE_BYTES", 1)
     with lmdbio.Records(path) as records:
         check(records, np.arange(100))
@@ -317,7 +317,7 @@ def test_a_child_reads_past_the_page_cache_too(path):
 
 def test_a_file_without_a_block_device_is_not_on_a_local_disk():
     with Path("/proc/self/stat").open("rb") as file:
-        assert not _core.look_at(file.fileno()).disk
+        assert not _core.inspect_at(file.fileno()).disk
 
 
 def test_batches_have_huge_pages_only_when_they_are_large():

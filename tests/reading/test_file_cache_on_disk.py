@@ -34,7 +34,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     databases.write(env, ((b"%08d" % i, value(i)) for i in range(COUNT)))
     env.close()
     with (folder / "data.mdb").open("rb") as file:
-        if not _core.look_at(file.fileno()).disk:
+        if not _core.inspect_at(file.fileno()).disk:
             pytest.skip("no disk of this machine is under the folder of the tests")
     return folder
 

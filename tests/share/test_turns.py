@@ -54,8 +54,8 @@ class Play:
             to, body = self.tokens.pop()
             self.turns[to].come(body)
         elif self.wishes and letter < 0.6:
-            sender, wish = self.wishes.pop(self.draw.randrange(len(self.wishes)))
-            self.turns[wish.to].hear(sender, wish.body, self.now_s())
+            sender, request = self.wishes.pop(self.draw.randrange(len(self.wishes)))
+            self.turns[request.to].hear(sender, request.body, self.now_s())
         else:
             self.act(self.draw.choice(self.chain))
 
@@ -65,8 +65,8 @@ class Play:
         if left and self.draw.random() < 0.02:  # it has waited in vain
             self.take(root)
         elif has_memory or not left:
-            wishes = turns.wish(block if left else None, self.now_s(), self.draw.random() * 20)
-            self.wishes += [(root, wish) for wish in wishes]
+            wishes = turns.request(block if left else None, self.now_s(), self.draw.random() * 20)
+            self.wishes += [(root, request) for request in wishes]
         if not turns.holds:
             return
         if left and has_memory and turns.is_next(self.now_s()):
@@ -107,9 +107,9 @@ class Ring:
         self.turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
         self.blocks = dict.fromkeys(self.turns, 0)
 
-    def wish(self, *roots: int) -> None:
+    def request(self, *roots: int) -> None:
         for root in roots:
-            for to, body in self.turns[root].wish(self.blocks[root], 0.0, DRY_S):
+            for to, body in self.turns[root].request(self.blocks[root], 0.0, DRY_S):
                 self.turns[to].hear(root, body, 0.0)
 
     def holder(self) -> int:
@@ -141,28 +141,28 @@ class Ring:
 def test_while_all_want_to_read_they_read_in_the_order_of_the_file(waits: bool) -> None:
     ring, seen = Ring(), []
     for _ in range(9):
-        ring.wish(3, 2, 1)
+        ring.request(3, 2, 1)
         seen.append(ring.turn(waits=waits))
     assert seen == [1, 2, 3] * 3
 
 
 def test_the_token_goes_past_those_that_do_not_want_it() -> None:
     ring = Ring()
-    ring.wish(3)
+    ring.request(3)
     assert ring.turn() == 3
 
 
 def test_whose_block_comes_first_is_waited_for_while_nobody_runs_dry() -> None:
     ring = Ring()
-    ring.wish(1)
+    ring.request(1)
     assert ring.turn(waits=True) == 1
-    ring.wish(3, 1)
+    ring.request(3, 1)
     assert ring.turn(waits=True) is None, "2 comes first"
-    ring.wish(2)
+    ring.request(2)
     assert [ring.turn(waits=True) for _ in range(3)] == [2, 3, 1]
-    ring.wish(3)
+    ring.request(3)
     assert ring.turn(waits=True) is None, "2 comes first again"
-    for to, body in ring.turns[1].wish(2, 0.0):  # and has nothing under way
+    for to, body in ring.turns[1].request(2, 0.0):  # and has nothing under way
         ring.turns[to].hear(1, body, 0.0)
     assert [ring.turn(waits=True), ring.turn(waits=True)] == [3, 1]
 
@@ -170,7 +170,7 @@ def test_whose_block_comes_first_is_waited_for_while_nobody_runs_dry() -> None:
 def test_who_is_far_behind_is_not_waited_for() -> None:
     ring = Ring()
     for behind in range(2 * BEHIND_BLOCKS):
-        ring.wish(1, 3)
+        ring.request(1, 3)
         seen = [ring.turn(waits=True), ring.turn(waits=True)]
         if behind == 0:  # 1 comes before 2
             assert seen == [1, None]
@@ -190,7 +190,7 @@ def test_who_is_far_ahead_is_not_starved(waits: bool) -> None:
     ring.turns[2].read(999)
     readers = []
     for _ in range(100):
-        ring.wish(1, 2, 3)
+        ring.request(1, 2, 3)
         readers.append(ring.turn(waits=waits))
     ahead = [i for i, root in enumerate(readers) if root == 2]
     assert len(ahead) > 100 / (3 * MISSED_ROUNDS + 3)
@@ -200,10 +200,10 @@ def test_who_is_far_ahead_is_not_starved(waits: bool) -> None:
 
 def test_a_turn_that_was_granted_is_not_taken_back() -> None:
     ring = Ring()
-    ring.wish(2)
+    ring.request(2)
     assert ring.pass_on()
     assert ring.turns[2].is_next(0.0), "1, which comes first, was waited for already"
-    ring.wish(1)
+    ring.request(1)
     assert ring.turns[2].is_next(DRY_S)
     ring.read(2)
     assert not ring.turns[2].is_next(DRY_S), "for one block"
@@ -211,7 +211,7 @@ def test_a_turn_that_was_granted_is_not_taken_back() -> None:
 
 def test_nobody_waits_for_itself() -> None:
     ring = Ring()
-    ring.wish(2)
+    ring.request(2)
     assert ring.holder() == 1
     assert ring.turn(waits=True) == 2, "1 holds the token, and has no memory"
 
@@ -219,31 +219,31 @@ def test_nobody_waits_for_itself() -> None:
 def test_who_was_late_catches_up_before_others_go_on() -> None:
     ring = Ring()
     for _ in range(3):
-        ring.wish(1, 3)
+        ring.request(1, 3)
         assert [ring.turn(), ring.turn()] == [1, 3]
     seen = []
     for _ in range(5):
-        ring.wish(1, 2, 3)
+        ring.request(1, 2, 3)
         seen.append(ring.turn())
     assert seen == [2, 2, 2, 1, 2]
 
 
 def test_a_wish_of_who_passes_the_token_on_is_not_forgotten() -> None:
     ring = Ring()
-    ring.wish(1)
+    ring.request(1)
     assert ring.turn() == 1
-    ring.wish(2, 1)  # 1, which holds the token, tells nobody
+    ring.request(2, 1)  # 1, which holds the token, tells nobody
     assert [ring.turn(), ring.turn()] == [2, 1]
 
 
 def test_what_was_read_out_of_turn_is_not_waited_for() -> None:
     ring = Ring()
-    ring.wish(2)
+    ring.request(2)
     ring.read(2)  # it waited in vain
-    ring.wish(1)
+    ring.request(1)
     assert ring.turn() == 1
     assert ring.turn() is None, "its wish was for the block that it has"
-    ring.wish(3, 2)
+    ring.request(3, 2)
     assert [ring.turn(), ring.turn()] == [3, 2], "2 has read a block more"
 
 
@@ -251,7 +251,7 @@ def test_a_token_that_nobody_wants_lies_still() -> None:
     ring = Ring()
     assert not ring.pass_on()
     assert ring.holder() == 1
-    ring.wish(2)
+    ring.request(2)
     assert ring.turn() == 2
     assert not ring.pass_on(), "a wish is for one turn"
     assert ring.holder() == 2
@@ -259,11 +259,11 @@ def test_a_token_that_nobody_wants_lies_still() -> None:
 
 def test_a_wish_that_comes_after_its_turn_is_none() -> None:
     ring = Ring()
-    late = ring.turns[2].wish(0, 0.0)
+    late = ring.turns[2].request(0, 0.0)
     for to, body in late[:1]:
         ring.turns[to].hear(2, body, 0.0)
     assert ring.turn() == 2
-    ring.wish(3)
+    ring.request(3)
     assert ring.turn() == 3
     ring.turns[late[1].to].hear(2, late[1].body, 0.0)
     assert ring.holder() == late[1].to == 3
@@ -272,30 +272,30 @@ def test_a_wish_that_comes_after_its_turn_is_none() -> None:
 
 def test_nobody_asks_twice_for_one_turn() -> None:
     turns = Turns((1, 2, 3), 2)
-    assert [letter.to for letter in turns.wish(0, 0.0)] == [1, 3]
+    assert [letter.to for letter in turns.request(0, 0.0)] == [1, 3]
     assert turns.is_wished
-    assert turns.wish(0, 0.0) == []
+    assert turns.request(0, 0.0) == []
 
 
 def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
     ring = Ring()
     assert ring.pass_on(leaves=True)
     assert ring.holder() == 2
-    ring.wish(3, 1)
+    ring.request(3, 1)
     assert ring.turns[1].is_out
     assert ring.pass_on(waits=True, leaves=True)
     assert ring.holder() == 3
     assert ring.turns[3].others == 0
-    assert ring.turns[3].wish(0, 0.0) == []
+    assert ring.turns[3].request(0, 0.0) == []
 
 
 def test_who_leaves_is_served_first_however_far_it_has_read() -> None:
     ring = Ring()
     for _ in range(7):
         ring.read(3)
-    for to, body in ring.turns[3].wish(None, 0.0, DRY_S):
+    for to, body in ring.turns[3].request(None, 0.0, DRY_S):
         ring.turns[to].hear(3, body, 0.0)
-    ring.wish(1, 2)
+    ring.request(1, 2)
     assert ring.turns[1].is_wanted
     assert ring.pass_on(waits=True)
     assert ring.holder() == 3
@@ -305,10 +305,10 @@ def test_who_leaves_is_served_first_however_far_it_has_read() -> None:
 
 def test_who_leaves_after_all_asks_anew() -> None:
     turns = Turns((1, 2, 3), 2)
-    assert turns.wish(5, 0.0)
-    assert [letter.to for letter in turns.wish(None, 0.0)] == [1, 3]
-    assert turns.wish(None, 0.0) == []
-    assert turns.wish(5, 0.0) == []
+    assert turns.request(5, 0.0)
+    assert [letter.to for letter in turns.request(None, 0.0)] == [1, 3]
+    assert turns.request(None, 0.0) == []
+    assert turns.request(5, 0.0) == []
 
 
 def test_who_is_alone_keeps_its_turn() -> None:
@@ -336,7 +336,7 @@ def test_a_wish_of_another_chain_is_refused(root: int, body: bytes) -> None:
 
 def test_nobody_holds_two_tokens() -> None:
     ring = Ring()
-    ring.wish(2)
+    ring.request(2)
     passed = ring.turns[1].pass_on(0.0)
     assert passed is not None
     ring.turns[2].come(passed.body)

@@ -264,7 +264,7 @@ def test_nothing_is_told_where_nothing_was_to_pass(path: Path, told: Told) -> No
 )
 def test_copies_out_of_a_mapping(path: Path, told: Told, bytes_max: int, why: str | None) -> None:
     with _core.Engine(path / "data.mdb") as engine:
-        if _core.look_at(engine.fd).magic != 0xEF53 and why is None:
+        if _core.inspect_at(engine.fd).magic != 0xEF53 and why is None:
             pytest.skip("what is told of other file systems is not asked here")
         engine.map_cached(bytes_max)
     assert bool(told()) == (why is not None)

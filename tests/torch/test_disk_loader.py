@@ -23,7 +23,7 @@ import pytest
 import lmdbio
 from lmdbio.cache import CacheFile, find, verify
 from lmdbio.placement import homes
-from lmdbio.torch import Loader, keeping
+from lmdbio.torch import Loader, process_cache
 from tests.torch.test_kept_loader import COUNT, GRAIN, batches_of, number, write
 
 
@@ -163,8 +163,8 @@ def test_several_files_are_kept_in_one(path: Path, folder: Path, tmp_path: Path)
 def test_auto_uses_the_folder_of_the_environment(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "is_far", lambda records: True)
-    monkeypatch.setattr(keeping, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(process_cache, "is_far", lambda records: True)
+    monkeypatch.setattr(process_cache, "available_bytes", lambda: 1 << 20)
     monkeypatch.setenv("LMDBIO_CACHE_DIR", str(folder))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     with Loader(path, 16, cache="auto", rank=0, ranks=2) as loader:

@@ -22,7 +22,7 @@ import pytest
 import lmdbio
 from lmdbio.machine import budget
 from lmdbio.placement import homes
-from lmdbio.torch import Loader, keeping
+from lmdbio.torch import Loader, process_cache
 from tests.support import databases
 
 COUNT, GRAIN = 301, 4096
@@ -285,12 +285,12 @@ def test_open_records_keep_nothing(folder: Path) -> None:
 def test_memory_that_is_not_there_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "available_bytes", lambda: 3 << 20)
+    monkeypatch.setattr(process_cache, "available_bytes", lambda: 3 << 20)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     Loader(folder, 16, cache=CACHE, rank=0, ranks=16).close()  # which needs no more than a part
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")
     with pytest.raises(MemoryError, match=r"data\.mdb: cache: .* each of the 16 processes"):
-        monkeypatch.setattr(keeping, "available_bytes", lambda: 30_000)
+        monkeypatch.setattr(process_cache, "available_bytes", lambda: 30_000)
         Loader(folder, 16, cache=CACHE, rank=0, ranks=16)
 
 
@@ -302,8 +302,8 @@ def test_auto_keeps_where_several_machines_read_far_storage(
     folder: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, here: str | None, is_far: bool,
     kept: bool,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(keeping, "is_far", lambda records: is_far)
-    monkeypatch.setattr(keeping, "available_bytes", lambda: 8 * 11 * GRAIN)
+    monkeypatch.setattr(process_cache, "is_far", lambda records: is_far)
+    monkeypatch.setattr(process_cache, "available_bytes", lambda: 8 * 11 * GRAIN)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if here is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
@@ -325,7 +325,7 @@ def test_a_failure_to_make_one_leaves_no_file_open(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    monkeypatch.setattr(keeping, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(process_cache, "available_bytes", lambda: 1000)
     failure: BaseException | None = None
     try:
         Loader(folder, 16, cache=CACHE)

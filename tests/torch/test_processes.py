@@ -445,7 +445,7 @@ def test_workers_that_begin_late_are_waited_for_and_nobody_else_makes_their_batc
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lmdbio.torch.workers.INLINE_SECONDS", 10.0)  # the loop would make all
-    monkeypatch.setattr("lmdbio.torch.processes.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("lmdbio.torch.processes.TRIAL_SECONDS", 0.1)
     words: dict[str, Any] = {"transform": number_and_worker, "worker_init_fn": late}
     for bounds in ({"processes": 2}, {"processes": 2, "threads": 3}):
         with Loader(folder, 4, **words, **bounds, **HOW) as loader:
@@ -663,7 +663,7 @@ def test_a_later_batch_that_cannot_be_sent_is_made_here(folder: Path) -> None:
 def test_a_lock_that_was_held_at_the_fork_ends_the_processes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmdbio.torch.processes.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("lmdbio.torch.processes.TRIAL_SECONDS", 0.5)
     lock = threading.Lock()
     forked = threading.Event()
     real = multiprocessing.Process.start

@@ -15,7 +15,7 @@ from lmdbio.torch.workers import INLINE_SECONDS, LOOP, Handed, Setting, Workers,
 
 #: Of what the best fixed setting gives, and the seconds of a job that are looked at.
 WITHIN, NOISE = 0.95, 0.04
-LEARN_SECONDS, LOOK_SECONDS, BATCHES_MIN = 40.0, 20.0, 1500
+LEARN_SECONDS, POLL_SECONDS, BATCHES_MIN = 40.0, 20.0, 1500
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def test_it_settles_on_the_best_from_any_start(seed: int) -> None:
     start = draw.choice([None, 1, min(16, threads)])
     workers = Workers(threads, processes, start=start, may_loop=False)
     run(workers, job, LEARN_SECONDS, draw)
-    found = run(workers, job, LOOK_SECONDS, draw)
+    found = run(workers, job, POLL_SECONDS, draw)
     best = job.best(threads, processes)
     # The cost of a trial now and then is part of it.
     assert best / found >= WITHIN - 0.06, (job, workers.reason.text)
@@ -110,7 +110,7 @@ def test_a_job_that_becomes_another_one_gets_other_workers(seed: int) -> None:
     draw, workers = random.Random(seed), Workers(16, 14, may_loop=False)
     for job in (DECODER_IN_C, DECODER_IN_PYTHON, DECODER_IN_C):
         run(workers, job, LEARN_SECONDS, draw)
-        found = run(workers, job, LOOK_SECONDS, draw)
+        found = run(workers, job, POLL_SECONDS, draw)
         assert job.best(16, 14) / found >= 0.9, workers.reason.text
 
 

@@ -130,7 +130,7 @@ def test_what_stays_in_the_page_cache_gives_no_figure(path, monkeypatch):
 
 
 def test_where_o_direct_is_refused_the_page_cache_is_measured(path, monkeypatch, no_direct):
-    ground = _core.look_at
+    ground = _core.inspect_at
 
     def untold(fd):
         found = ground(fd)
@@ -138,7 +138,7 @@ def test_where_o_direct_is_refused_the_page_cache_is_measured(path, monkeypatch,
             **{name: getattr(found, name) for name in found.__slots__} | {"direct_alignment": None}
         )
 
-    monkeypatch.setattr(_core, "look_at", untold)
+    monkeypatch.setattr(_core, "inspect_at", untold)
     made = tune.measure(path, seconds=0.1)
     assert made.storage.direct is False
     assert made.calibration is None or {s.kind for s in made.calibration.samples} == {"pread"}

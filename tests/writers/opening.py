@@ -25,7 +25,7 @@ from writer import Progress
 import lmdbio
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
-from lmdbio.locate.glance import glancing
+from lmdbio.locate.view import viewing
 
 #: One turn in so many runs a command, which takes as long as a hundred other turns.
 COMMAND_OF = 150
@@ -164,18 +164,20 @@ class Opened(Session):
                     raise Wrong(f"{self.surface}: no record {at} of {txn.id()}")
                 self.took(cursor.value(), items[at][1], f"record {at} of {txn.id()}")
 
-    def glance(self) -> None:
-        with glancing(self.folder, self.name) as glance:
-            items = self.sees(glance.meta.txnid)
+    def opened_view(self) -> None:
+        with viewing(self.folder, self.name) as opened_view:
+            items = self.sees(opened_view.meta.txnid)
             known = dict(reversed(items))
-            self.counted(glance.db.entries, items)
+            self.counted(opened_view.db.entries, items)
             at = self.rng.randrange(len(items))
-            seen = glance.at(at)
-            self.took(b"".join(glance.pieces(seen)), items[at][1], f"record {at}")
-            found = list(glance.find(items[at][0]))
-            self.took(b"".join(glance.pieces(found[0])), known[items[at][0]], f"{items[at][0]!r}")
-            for seen in glance.spread([0.1, 0.5, 0.9]):
-                self.took(b"".join(glance.pieces(seen)), known[seen.key], f"{seen.key!r}")
+            seen = opened_view.at(at)
+            self.took(b"".join(opened_view.pieces(seen)), items[at][1], f"record {at}")
+            found = list(opened_view.find(items[at][0]))
+            self.took(
+                b"".join(opened_view.pieces(found[0])), known[items[at][0]], f"{items[at][0]!r}"
+            )
+            for seen in opened_view.spread([0.1, 0.5, 0.9]):
+                self.took(b"".join(opened_view.pieces(seen)), known[seen.key], f"{seen.key!r}")
 
     def verified(self) -> None:
         report = verify(self.folder)
@@ -187,7 +189,7 @@ class Opened(Session):
         """A database that is not there is said not to be there, or that a commit came between."""
         ways: tuple[Callable[[], Any], ...] = (
             lambda: lmdbio.Records(self.folder, db=small.ABSENT),
-            lambda: glancing(self.folder, small.ABSENT).__enter__(),
+            lambda: viewing(self.folder, small.ABSENT).__enter__(),
             lambda: lmdbio.Reader(self.folder, 8, db=small.ABSENT),
             self._absent_handle,
         )
@@ -273,7 +275,7 @@ class Opening(Drawn):
         yield "converted", opened("converted").converted
         yield "headers", opened("headers").headers
         yield "joined", opened("joined").joined
-        yield "glance", opened("glance").glance
+        yield "glance", opened("glance").opened_view
         yield "absent", opened("absent").absent
         yield "verify", opened("verify").verified
         yield "Reader", lambda: opened("Reader").reader()

@@ -27,7 +27,7 @@ from writer import Progress
 
 import lmdbio
 from lmdbio.convert.convert import convert
-from lmdbio.locate.glance import glancing
+from lmdbio.locate.view import viewing
 
 #: The exceptions that the documents name for reading without a reader slot beside a writer.
 DOCUMENTED = (
@@ -378,44 +378,48 @@ class Glanced(Session):
 
     def run(self) -> None:
         bounds = Bounds(self.progress)
-        with glancing(self.folder) as glance:
-            txnid = glance.meta.txnid
+        with viewing(self.folder) as opened_view:
+            txnid = opened_view.meta.txnid
             bounds.check(txnid, "a glance")
             self.count.sessions += 1
             for _ in self.lasting(0.1):
-                self.rng.choice((self.first, self.keys, self.spread, self.numbers))(glance, txnid)
+                self.rng.choice((self.first, self.keys, self.spread, self.numbers))(
+                    opened_view, txnid
+                )
 
-    def one(self, glance: Any, seen: Any, wanted: bytes | None, what: str) -> None:
+    def one(self, opened_view: Any, seen: Any, wanted: bytes | None, what: str) -> None:
         if wanted is not None:
-            self.took(b"".join(glance.pieces(seen)), wanted, what)
+            self.took(b"".join(opened_view.pieces(seen)), wanted, what)
 
-    def first(self, glance: Any, txnid: int) -> None:
+    def first(self, opened_view: Any, txnid: int) -> None:
         wanted = itertools.islice(main_items(txnid, 0), self.rng.choice((1, 20, 400)))
-        for seen, (key, value) in zip(glance.records(), wanted, strict=False):
+        for seen, (key, value) in zip(opened_view.records(), wanted, strict=False):
             if seen.key.rstrip(b"\0") != key:
                 raise Wrong(f"{self.surface}: {seen.key!r} where {key!r} is due")
-            self.one(glance, seen, value, f"{key!r} of {txnid}")
+            self.one(opened_view, seen, value, f"{key!r} of {txnid}")
 
-    def keys(self, glance: Any, txnid: int) -> None:
+    def keys(self, opened_view: Any, txnid: int) -> None:
         for _ in range(20):
             i = self.rng.randrange(world.RECORDS_MAX)
             wanted = world.expected(txnid, i)
-            found = list(glance.find(world.record_key(i)))
+            found = list(opened_view.find(world.record_key(i)))
             if (wanted is None) != (not found):
                 raise Wrong(f"{self.surface}: {len(found)} records of {i} in {txnid}")
             for seen in found:
-                self.one(glance, seen, wanted, f"{i} of {txnid}")
+                self.one(opened_view, seen, wanted, f"{i} of {txnid}")
 
-    def spread(self, glance: Any, txnid: int) -> None:
+    def spread(self, opened_view: Any, txnid: int) -> None:
         known = dict(main_items(txnid, 0))
-        for seen in glance.spread(sorted(self.rng.random() for _ in range(10))):
+        for seen in opened_view.spread(sorted(self.rng.random() for _ in range(10))):
             if (key := seen.key.rstrip(b"\0")) not in known:
                 raise Wrong(f"{self.surface}: {key!r} in {txnid}")
-            self.one(glance, seen, known[key], f"{key!r} of {txnid}")
+            self.one(opened_view, seen, known[key], f"{key!r} of {txnid}")
 
-    def numbers(self, glance: Any, txnid: int) -> None:
+    def numbers(self, opened_view: Any, txnid: int) -> None:
         number = self.rng.randrange(world.entries(txnid))
-        self.one(glance, glance.at(number), indexed(txnid, number), f"{number} of {txnid}")
+        self.one(
+            opened_view, opened_view.at(number), indexed(txnid, number), f"{number} of {txnid}"
+        )
 
 
 # --- all of them -------------------------------------------------------------------------

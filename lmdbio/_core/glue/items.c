@@ -16,7 +16,7 @@ enum { LIO_ITEMS_COPIED = 8, LIO_ITEMS_COPIED_BYTES = 24 << 10 };
 typedef struct {
     PyObject_HEAD PyObject *cursor; /* a lio_stands */
     uint32_t move, wanted;          /* of a step; LIO_WANT_* */
-    uint32_t steps, patience;       /* done since the last scan; see above */
+    uint32_t steps, scan_after;     /* done since the last scan; see above */
     char is_started, has_waited;    /* an item has been handed out; a step had to wait */
     char has_stalled;               /* at its last step, which is to be made again */
     char is_advancing;              /* a thread is in `advance`, and steps the cursor there */
@@ -324,7 +324,7 @@ static PyObject *lio_items_step(lio_items *s)
     lio_error error;
     PyObject *lookup, *item = NULL;
     int code;
-    if (l == NULL || (s->has_waited && s->steps >= s->patience))
+    if (l == NULL || (s->has_waited && s->steps >= s->scan_after))
         return NULL;
     code = lio_lookup_try(l, move, NULL, 0, s->wanted, &found, &error);
     s->has_waited |= found.has_waited;
@@ -388,12 +388,12 @@ static PyObject *lio_items_next(PyObject *self)
     return item != NULL || PyErr_Occurred() ? item : PyObject_CallMethod(self, "advance", NULL);
 }
 
-/* _walk(cursor, move, wanted, patience): the records from `cursor` on. */
+/* _walk(cursor, move, wanted, scan_after): the records from `cursor` on. */
 static PyObject *lio_items_walk(PyObject *self, PyObject *args)
 {
     lio_items *s = (lio_items *)self;
     PyObject *cursor, *before = s->cursor;
-    if (!PyArg_ParseTuple(args, "OIII", &cursor, &s->move, &s->wanted, &s->patience))
+    if (!PyArg_ParseTuple(args, "OIII", &cursor, &s->move, &s->wanted, &s->scan_after))
         return NULL;
     Py_INCREF(cursor);
     s->cursor = cursor;
@@ -444,7 +444,7 @@ static int lio_items_type(uintptr_t list)
         {"_move", T_UINT, offsetof(lio_items, move), READONLY, NULL},
         {"_wanted", T_UINT, offsetof(lio_items, wanted), READONLY, NULL},
         {"_steps", T_UINT, offsetof(lio_items, steps), 0, NULL},
-        {"_patience", T_UINT, offsetof(lio_items, patience), 0, NULL},
+        {"_scan_after", T_UINT, offsetof(lio_items, scan_after), 0, NULL},
         {"_is_started", T_BOOL, offsetof(lio_items, is_started), 0, NULL},
         {"_has_waited", T_BOOL, offsetof(lio_items, has_waited), 0, NULL},
         {"_has_stalled", T_BOOL, offsetof(lio_items, has_stalled), 0, NULL},

@@ -6,7 +6,7 @@
  *                                    where the block has ended, and where the cursor does not
  *                                    step: it returns the next item
  *
- * A step of what is in memory costs no more than a record of a scan. A scan pays after `patience`
+ * A step of what is in memory costs no more than a record of a scan. A scan pays after `scan_after`
  * steps, one of which had to wait for storage.
  *
  * Objects are made one at a time, when they are wanted: one that was let go of gives its memory,

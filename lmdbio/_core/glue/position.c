@@ -32,7 +32,7 @@ static PyObject *lio_stands_read(PyObject *self, uint32_t wanted)
     lio_lookup *l = s->placed && !s->keyless ? lio_stands_lookup(s) : NULL;
     PyObject *lookup = s->lookup, *item;
     if (l == NULL)
-        return PyObject_CallMethod(self, "_peek", "I", wanted);
+        return PyObject_CallMethod(self, "_item_here", "I", wanted);
     Py_INCREF(lookup); /* another thread may close the cursor meanwhile */
     item = lio_lookup_item(l, wanted);
     Py_DECREF(lookup);
@@ -299,8 +299,8 @@ static PyObject *lio_stands_exit(PyObject *self, PyObject *const *Py_UNUSED(args
     return lio_stands_close(self, NULL);
 }
 
-/* _keep_guard(guard): the guard, which is the first that any thread has brought. */
-static PyObject *lio_stands_keep_guard(PyObject *self, PyObject *guard)
+/* _set_guard_lock(guard): the guard, which is the first that any thread has brought. */
+static PyObject *lio_stands_set_guard_lock(PyObject *self, PyObject *guard)
 {
     lio_stands *s = (lio_stands *)self;
     if (lio_is_none(s->guard)) {
@@ -370,7 +370,7 @@ static int lio_stands_type(uintptr_t list)
          "__exit__($self, /, *_)\n--\n\n"},
         {"_seek", lio_stands_seek, METH_O, NULL},
         {"_read", lio_stands_read_there, METH_O, NULL},
-        {"_keep_guard", lio_stands_keep_guard, METH_O, NULL},
+        {"_set_guard_lock", lio_stands_set_guard_lock, METH_O, NULL},
         {"set_key", (PyCFunction)(void (*)(void))lio_stands_set_key, METH_FASTCALL | METH_KEYWORDS,
          "set_key($self, /, key)\n--\n\nMove to exactly ``key``; return whether it is there."},
         {"get", (PyCFunction)(void (*)(void))lio_stands_get, METH_FASTCALL | METH_KEYWORDS,
@@ -382,7 +382,7 @@ static int lio_stands_type(uintptr_t list)
         {"_txn", T_OBJECT, offsetof(lio_stands, txn), READONLY, NULL},
         {"_db", T_OBJECT, offsetof(lio_stands, db), READONLY, NULL},
         {"_made", T_OBJECT, offsetof(lio_stands, made), 0, NULL},
-        {"_kept_guard", T_OBJECT, offsetof(lio_stands, guard), 0, NULL},
+        {"_guard_lock", T_OBJECT, offsetof(lio_stands, guard), 0, NULL},
         {"_run", T_OBJECT, offsetof(lio_stands, run), 0, NULL},
         {"_unproved", T_OBJECT, offsetof(lio_stands, unproved), 0, NULL},
         {"_placed", T_BOOL, offsetof(lio_stands, placed), 0, NULL},

@@ -3,7 +3,7 @@
  *   class Position(Stands):     first() last() next() prev() next_nodup() prev_nodup() set_key()
  *                               get() key() value() item() are C where the position is that of
  *                               the C core's cursor; else they call _move(), _seek_key() and
- *                               _peek(), of Python
+ *                               _item_here(), of Python
  *
  *   transaction  --first-->  position <--> position <--> ...   those that are open
  *                <---------- each keeps its transaction

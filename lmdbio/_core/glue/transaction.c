@@ -372,7 +372,7 @@ static int lio_transacts_type(uintptr_t list)
         {"_finds", T_OBJECT, offsetof(lio_transacts, finds), 0, NULL},
         {"_db", T_OBJECT, offsetof(lio_transacts, db), 0, NULL},
         {"_slot", T_OBJECT, offsetof(lio_transacts, slot), 0, NULL},
-        {"_past", T_ULONGLONG, offsetof(lio_transacts, past), 0, NULL},
+        {"_reads_direct", T_ULONGLONG, offsetof(lio_transacts, past), 0, NULL},
         {NULL, 0, 0, 0, NULL}};
     static PyGetSetDef properties[] = {
         {"_ended", lio_transacts_has_ended, NULL, NULL, NULL},

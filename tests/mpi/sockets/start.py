@@ -31,12 +31,13 @@ def main() -> int:
 
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGTERM, stop)
-        status = 0
-        while any(each.poll() is None for each in running) and not status:
+        statuses: list[int | None] = [None]
+        while None in statuses and not any(statuses):
             time.sleep(0.01)
-            status = next((each.returncode for each in running if each.returncode), 0)
+            statuses = [each.poll() for each in running]
+        status = next((each for each in statuses if each), 0)
         deadline = time.monotonic() + 15  # others may end by themselves, and say why
-        while any(each.poll() is None for each in running) and time.monotonic() < deadline:
+        while None in [each.poll() for each in running] and time.monotonic() < deadline:
             time.sleep(0.01)
         for each in running:
             each.kill()

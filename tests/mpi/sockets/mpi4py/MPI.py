@@ -38,6 +38,9 @@ class Folder:
             time.sleep(0.005)
         return path.read_bytes()
 
+    def delete_key(self, key: str) -> None:
+        (self.folder / f"{self.name}-{key}").unlink()
+
 
 class Intracomm(SocketTransport):
     """A communicator: what a Reader takes, and some calls of mpi4py's."""

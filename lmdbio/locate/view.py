@@ -29,7 +29,7 @@ from lmdbio.locate.open_database import guard_state, guarded, opening, settled
 from lmdbio.provenance import find_data, name_bytes
 from lmdbio.provenance.values import DUPSORT
 
-__all__ = ["DiskOrder", "Glance", "Seen", "glancing", "look_at_order"]
+__all__ = ["DiskOrder", "DatabaseView", "Seen", "viewing", "sample_order"]
 
 #: Pages of the tree that are kept, and bytes of a value that are read at a time.
 CACHE_BYTES, PIECE_BYTES = 16 << 20, 1 << 20
@@ -70,7 +70,7 @@ class Part(NamedTuple):
     tail: bytes
 
 
-class Glance:
+class DatabaseView:
     """One database of one file, in the state that it was opened in. For one thread.
 
     Args:
@@ -243,7 +243,7 @@ class Glance:
         Args:
             records_max: largest number of the list's records to read; each is of one transaction.
         """
-        free = Glance(self.engine, self.meta, self.meta.free_db, None)
+        free = DatabaseView(self.engine, self.meta, self.meta.free_db, None)
         if free.db.entries > records_max:
             return None
         found = 0
@@ -315,7 +315,7 @@ class Glance:
 
 
 @contextlib.contextmanager
-def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Iterator[Glance]:
+def viewing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Iterator[DatabaseView]:
     """Open a database to look at some of its records.
 
     Args:
@@ -328,13 +328,13 @@ def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Ite
     """
     name, data = name_bytes(db), os.fspath(find_data(path))
 
-    def begin() -> Glance:
+    def begin() -> DatabaseView:
         with opening(data, name, "pread") as file:
-            return Glance(file.pages, file.meta, file.database, name)
+            return DatabaseView(file.pages, file.meta, file.database, name)
 
-    glance = settled(data, begin)
-    with glance.engine:
-        yield glance
+    view = settled(data, begin)
+    with view.engine:
+        yield view
 
 
 # --- how far the order of keys is that of the disk ----------------------------------------
@@ -354,7 +354,7 @@ class DiskOrder(NamedTuple):
     adjacent: float | None
 
 
-def look_at_order(glance: Glance, keys: Iterable[bytes] | None = None) -> DiskOrder:
+def sample_order(view: DatabaseView, keys: Iterable[bytes] | None = None) -> DiskOrder:
     """Look over the file, and from one record to the next.
 
     Args:
@@ -368,10 +368,10 @@ def look_at_order(glance: Glance, keys: Iterable[bytes] | None = None) -> DiskOr
     near = steps = 0
     if keys is None:
         fractions = ((number + 0.5) / PLACES for number in range(PLACES))
-        keys = (seen.key for seen in glance.spread(fractions))
+        keys = (seen.key for seen in view.spread(fractions))
     spread = list(keys)
     for key in spread[:: max(1, len(spread) // PLACES)]:
-        run = glance.extents(key, RUN)
+        run = view.extents(key, RUN)
         offsets = run["offset"].astype(np.int64)
         if not len(offsets):
             continue

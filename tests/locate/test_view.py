@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.errors import CorruptedError, Error, ShortReadError
-from lmdbio.locate import glance
-from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate import view
+from lmdbio.locate.view import DatabaseView, Seen, viewing
 from tests.support import databases, long_run
 from tests.support.databases import CASES, FORMATS, build, content
 from tests.support.far import spread_out
 
 
-def value_of(one: Glance, seen: Seen) -> bytes:
+def value_of(one: DatabaseView, seen: Seen) -> bytes:
     return b"".join(one.pieces(seen))
 
 
 def names_of(path: Path) -> list[bytes | None]:
     """The main database, where it has records of its own, and the named ones."""
-    with glancing(path) as one:
+    with viewing(path) as one:
         named = [name for name, _ in one.databases()]
     return [*named] if named else [None]
 
@@ -42,7 +42,7 @@ def test_every_record_of_every_shape_is_come_by(
     path = build(case, tmp_path, version)
     for name in names_of(path):
         expected = content(path, name)
-        with glancing(path, name) as one:
+        with viewing(path, name) as one:
             found = [(seen.key, value_of(one, seen)) for seen in one.records()]
             assert found == expected
             for number in {0, len(expected) // 2, len(expected) - 1} & set(range(len(expected))):
@@ -61,7 +61,7 @@ def test_records_at_fractions_are_records_in_order(case: databases.Case, tmp_pat
     for name in names_of(path):
         expected = content(path, name)
         keys = list(dict.fromkeys(key for key, _ in expected))
-        with glancing(path, name) as one:
+        with viewing(path, name) as one:
             few = [seen.key for seen in one.spread((i + 0.5) / 7 for i in range(7))]
             places = [keys.index(key) for key in few]
             assert places == sorted(set(places))
@@ -74,7 +74,7 @@ def test_records_at_fractions_are_records_in_order(case: databases.Case, tmp_pat
 @given(prefix=st.binary(max_size=4))
 @settings(max_examples=long_run.cases(40))
 def test_a_prefix_gives_those_that_begin_with_it(prefix: bytes, prefixed: Path) -> None:
-    with glancing(prefixed) as one:
+    with viewing(prefixed) as one:
         found = [seen.key for seen in one.records(prefix)]
     assert found == [key for key, _ in content(prefixed) if key.startswith(prefix)]
 
@@ -94,7 +94,7 @@ def test_parts_of_a_value_are_its_bytes(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), map_size=1 << 24) as env, env.begin(write=True) as txn:
         for length in lengths:
             txn.put(b"%08d" % length, databases.value("part", length))
-    with glancing(tmp_path) as one:
+    with viewing(tmp_path) as one:
         for seen in one.records():
             whole = databases.value("part", int(seen.key))
             assert seen.length == len(whole)
@@ -107,7 +107,7 @@ def test_keys_near_one_that_is_not_there_are_its_neighbours(tmp_path: Path) -> N
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
         for key in (b"b", b"d", b"f"):
             txn.put(key, b"")
-    with glancing(tmp_path) as one:
+    with viewing(tmp_path) as one:
         assert one.near(b"e") == [b"d", b"f"]
         assert one.near(b"a") == [b"b"]
         assert one.near(b"z") == [b"f"]
@@ -119,7 +119,7 @@ def test_few_reads_are_enough_where_pages_lie_a_terabyte_apart(tmp_path: Path) -
     path = tmp_path / "far.mdb"
     expected = spread_out(path, records=3000, gap_bytes=1 << 30)
     assert path.stat().st_size > 1 << 40
-    with glancing(path) as one:
+    with viewing(path) as one:
         first = [(seen.key, value_of(one, seen)) for seen in islice(one.records(), 5)]
         assert first == expected[:5]
         requests = one.engine.counters().requests
@@ -149,7 +149,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def look_at_all(path: Path) -> None:
-    with glancing(path) as one:
+    with viewing(path) as one:
         for seen in one.records():
             value_of(one, seen)
         for seen in one.spread(i / 50 for i in range(50)):
@@ -191,7 +191,7 @@ def test_a_file_that_was_cut_is_called_so(data: Path) -> None:
 
 
 def test_a_writer_that_went_on_is_an_error(data: Path) -> None:
-    with glancing(data) as one:
+    with viewing(data) as one:
         seen = next(one.records())
         with lmdb.open(str(data), subdir=False, map_size=1 << 24) as env:
             for turn in range(3):
@@ -210,14 +210,14 @@ def test_no_descriptor_is_kept(data: Path) -> None:
     for _ in range(5):
         look_at_all(data)
         with pytest.raises(LookupError):
-            with glancing(data, "nothing"):
+            with viewing(data, "nothing"):
                 pass
     assert opened() == before
 
 
 def test_a_value_is_read_in_pieces(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glance, "PIECE_BYTES", 1000)
-    with glancing(data) as one:
+    monkeypatch.setattr(view, "PIECE_BYTES", 1000)
+    with viewing(data) as one:
         seen = one.at(1)
         pieces: list[Any] = list(one.pieces(seen))
         assert [len(piece) for piece in pieces] == [1000] * 5

@@ -28,23 +28,23 @@ from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 from lmdbio.records.shard import cache_part, even_homes, is_far
 
-__all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
+__all__ = ["ASSIGNMENTS", "ProcessCache", "as_cache", "from_root", "split_cache", "refuse_words"]
 
 ASSIGNMENTS = ("strided", "local")
 #: torchrun's word for the processes of this machine.
 LOCAL_VARIABLE = "LOCAL_WORLD_SIZE"
 
 
-class Keeping(NamedTuple):
+class ProcessCache(NamedTuple):
     """The part of a data set that this process keeps.
 
     Attributes:
         reason: reason for it.
-        holder: function from records to the rank of each; None: ranks take their records strided.
+        owner: function from records to the rank of each; None: ranks take their records strided.
     """
 
     reason: Reason
-    holder: Owner | None
+    owner: Owner | None
 
 
 def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
@@ -85,12 +85,12 @@ def refuse_words(source: object, options: Mapping[str, Any]) -> None:
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
 
 
-def keep_part(
+def split_cache(
     records: Samples[Any, Any],
     cache: Cache | str | None,
     assignment: str,
     rank: tuple[int, int],
-) -> Keeping:
+) -> ProcessCache:
     """Have a process keep its part of a data set.
 
     Args:
@@ -105,7 +105,7 @@ def keep_part(
         ValueError: there is no such rank.
     """
     if cache is None:
-        return Keeping(Reason("keyword", "no process keeps what it has read"), None)
+        return ProcessCache(Reason("keyword", "no process keeps what it has read"), None)
     assert isinstance(records, Records)  # refuse_words
     number, ranks = rank
     if not 0 <= number < ranks:
@@ -114,13 +114,13 @@ def keep_part(
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = Assignment(assignment).is_dealt and ranks > 1
     if wanted is None and not is_dealt:
-        return Keeping(reason, None)
+        return ProcessCache(reason, None)
     homes = even_homes(records, ranks)
     # A sample of several records is where its first one is.
-    holder = owner_in(homes.records[:: records._source.columns]) if is_dealt else None
+    owner = owner_in(homes.records[:: records._source.columns]) if is_dealt else None
     if wanted is None:
-        return Keeping(reason, holder)
-    need = len(homes.kept(number)) << homes.grains.bits
+        return ProcessCache(reason, owner)
+    need = len(homes.owned(number)) << homes.grains.bits
     room = min(_room(cache, min(need, _asked(cache)), here, records.path), need)
     disk, disk_room = Disk.of(cache), 0
     cache_file = None if disk is None else disk.take(records._source, number, ranks, here)
@@ -130,22 +130,22 @@ def keep_part(
         except BaseException:
             cache_file.close()
             raise
-    kept = cache_part(records, homes, number, room, cache_file, disk_room)
+    cached = cache_part(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warming.is_before:
-        kept.preload()
-    return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)
+        cached.preload()
+    return ProcessCache(Reason("keyword", _reported(cached, homes.grains.used_bytes)), owner)
 
 
-def _told(kept: CacheShard, whole: int) -> str:
+def _reported(cached: CacheShard, whole: int) -> str:
     """Return what a process keeps of so many bytes, in words."""
-    memory, disk = kept.tier_bytes
+    memory, disk = cached.tier_bytes
     where = [f"{memory >> 20} in memory"] if memory and disk else ["in memory"] if memory else []
     if disk:
         where.append(f"{disk >> 20} on a disk" if memory else "on a disk")
-        if kept.is_behind:
+        if cached.is_behind:
             where[-1] += " (an earlier job has left them there)"
     places = ", ".join(where) or "for there is no room"
-    return f"this process keeps {kept.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
+    return f"this process keeps {cached.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
 
 
 def _processes_here(ranks: int) -> int:

@@ -1,0 +1,272 @@
+"""A job without MPI: ranks meet through a store, take steps together, and hear who is lost.
+
+Ranks are threads of this process where nobody has to die; each has its own mesh.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import lmdb
+import numpy as np
+import pytest
+
+from lmdbio.errors import Error, PeerError
+from lmdbio.share import SocketTransport
+from lmdbio.share.sockets import own_host
+from tests.support import ROOT, databases
+
+T = TypeVar("T")
+SECONDS_MAX = 30.0
+
+
+class Store:
+    """A store like torch.distributed's, within a process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.changed = threading.Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            assert self.changed.wait_for(lambda: key in self.values, SECONDS_MAX)
+            return self.values[key].encode()
+
+    def delete_key(self, key: str) -> None:
+        with self.changed:
+            del self.values[key]
+
+
+def on_all(ranks: int, run: Callable[[int], T]) -> list[T]:
+    """Run a function on each rank, in a thread of its own; raise what the first one raised."""
+    results: list[Any] = [None] * ranks
+    errors: list[BaseException] = []
+
+    def one(rank: int) -> None:
+        try:
+            results[rank] = run(rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS_MAX)
+        assert not thread.is_alive(), "a rank waits for ever"
+    if errors:
+        raise errors[0]
+    return results
+
+
+def meet(ranks: int, store: Store) -> list[SocketTransport]:
+    return on_all(ranks, lambda rank: SocketTransport(rank, ranks, store))
+
+
+def end(transports: list[SocketTransport]) -> None:
+    on_all(len(transports), lambda rank: transports[rank].leave())
+
+
+def finish(gathering: Any) -> list[bytes]:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not gathering.has_ended():
+        assert time.monotonic() < deadline, "a step does not end"
+        time.sleep(0.001)
+    answers: list[bytes] = gathering.answers()
+    return answers
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
+def test_all_know_the_answers_of_all_step_after_step(ranks: int) -> None:
+    transports = meet(ranks, Store())
+    draw = random.Random(ranks)
+    bodies = [[draw.randbytes(draw.choice([0, 5, 3000])) for _ in range(ranks)] for _ in range(5)]
+
+    def run(rank: int) -> list[list[bytes]]:
+        return [finish(transports[rank].begin_gather(step[rank])) for step in bodies]
+
+    assert on_all(ranks, run) == [bodies] * ranks
+    end(transports)
+
+
+@pytest.mark.parametrize("takes", [[1, 1, 1, 1, 1], [0, 0, 1, 0, 1], [1, 0, 0, 0, 0]])
+def test_those_who_take_an_array_have_it(takes: list[int]) -> None:
+    transports = meet(5, Store())
+    array = np.arange(30_000, dtype=np.uint16).reshape(100, 300)
+
+    def run(rank: int) -> Any:
+        transport = transports[rank]
+        first = transport.send_array(array if rank == 0 else None, [bool(one) for one in takes])
+        second = transport.send_array(array[:3] if rank == 0 else None, [True] * 5)
+        assert (second == array[:3]).all()
+        return first
+
+    for rank, found in enumerate(on_all(5, run)):
+        assert (found == array).all() if rank == 0 or takes[rank] else found is None
+    end(transports)
+
+
+def test_a_store_serves_several_meetings() -> None:
+    store = Store()
+    for _ in range(3):
+        transports = meet(3, store)
+        assert store.values == {}
+        end(transports)
+
+
+def test_ctrl_c_between_any_two_lines_of_a_step_loses_nothing() -> None:
+    """The caller notes it and goes on, as it does under MPI."""
+    transports = meet(4, Store())
+    interrupted = 0
+    for line in range(60):
+        bodies = [b"%d of %d" % (line, rank) for rank in range(4)]
+
+        def run(rank: int, line: int = line, bodies: list[bytes] = bodies) -> int:
+            gathering = transports[rank].begin_gather(bodies[rank])
+            if rank != 1:
+                assert finish(gathering) == bodies
+                return 0
+            passed = 0
+
+            def trace(frame: FrameType, event: str, _: object) -> Any:
+                nonlocal passed
+                if not frame.f_code.co_filename.endswith(("sockets.py", "mesh.py")):
+                    return None
+                if event == "line":
+                    passed += 1
+                    if passed == line + 1:
+                        raise KeyboardInterrupt
+                return trace
+
+            deadline = time.monotonic() + SECONDS_MAX
+            has_ended = False
+            while not has_ended:
+                assert time.monotonic() < deadline, f"line {line}: the step does not end"
+                sys.settrace(trace)
+                try:
+                    has_ended = gathering.has_ended()
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    sys.settrace(None)
+                time.sleep(0.0005)
+            assert gathering.answers() == bodies
+            return int(passed > line)
+
+        interrupted += sum(on_all(4, run))
+    assert interrupted > 40
+    end(transports)
+
+
+def test_a_rank_that_leaves_is_named_by_those_that_wait_for_it() -> None:
+    transports = meet(3, Store())
+    transports[2].leave()
+
+    def run(rank: int) -> None:
+        if rank < 2:
+            with pytest.raises(PeerError, match="rank 2"):
+                finish(transports[rank].begin_meeting())
+
+    on_all(3, run)
+    end(transports[:2])
+
+
+def test_who_has_left_gets_an_error_and_so_does_a_forked_child() -> None:
+    transports = meet(2, Store())
+    child = os.fork()
+    if child == 0:
+        try:
+            finish(transports[0].begin_meeting())
+        except Error:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert on_all(2, lambda rank: finish(transports[rank].begin_gather(b"x"))) == [[b"x"] * 2] * 2
+    end(transports)
+    with pytest.raises(Error, match="has ended"):
+        finish(transports[0].begin_meeting())
+
+
+def test_the_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LMDBIO_HOST", "127.0.0.5")
+    assert own_host("localhost") == "127.0.0.5"
+    monkeypatch.delenv("LMDBIO_HOST")
+    assert own_host("no.such.host.invalid")  # the way out, or this machine alone
+    assert own_host("")
+
+
+RANK = """
+import sys, time
+sys.path[:0] = [{tests!r}]
+from mpi4py import MPI
+import lmdbio
+from lmdbio.errors import PeerError
+comm = MPI.COMM_WORLD
+with open({out!r} + str(comm.rank), "w") as out:
+    try:
+        with lmdbio.Reader({path!r}, 4, comm=comm, ranks_per_node={per_node}) as reader:
+            for number, batch in enumerate(reader):
+                if number == 5:
+                    print(__import__("os").getpid(), file=out, flush=True)
+                time.sleep(0.002)
+    except PeerError as error:
+        print(error, file=out, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "dies"),
+    [(2, 2, 1), (2, 2, 0), (4, 2, 2), (4, 2, 3), (4, 1, 3)],
+    ids=["follower", "root", "root of the second node", "follower there", "only roots"],
+)
+def test_a_killed_rank_is_named_by_all_others(
+    tmp_path: Path, ranks: int, per_node: int, dies: int
+) -> None:
+    path = tmp_path / "db"
+    with lmdb.open(str(path), map_size=1 << 24) as env:
+        databases.write(env, [(b"%08d" % i, bytes(1000)) for i in range(500)])
+    shim = str(ROOT / "tests" / "mpi" / "sockets")
+    program = RANK.format(tests=shim, out=f"{tmp_path}/out", path=str(path), per_node=per_node)
+    common = {"WORLD_SIZE": str(ranks), "LMDBIO_TEST_STORE": str(tmp_path)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=os.environ | common | {"RANK": str(rank), "PYTHONPATH": str(ROOT)},
+        )
+        for rank in range(ranks)
+    ]
+
+    def said(rank: int) -> list[str]:
+        file = tmp_path / f"out{rank}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    try:
+        deadline = time.monotonic() + 2 * SECONDS_MAX
+        while not all(said(rank) for rank in range(ranks)):
+            assert time.monotonic() < deadline, [each.poll() for each in running]
+            time.sleep(0.01)
+        running[dies].send_signal(signal.SIGKILL)
+        for rank, each in enumerate(running):
+            assert each.wait(SECONDS_MAX) == (-signal.SIGKILL if rank == dies else 0)
+            if rank != dies:
+                assert f"rank {dies} " in said(rank)[1], said(rank)
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
