@@ -26,15 +26,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from math import lcm
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.order import COUNT_MAX, Epoch, Epochs
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 __all__ = [
     "PERIOD_MAX",
@@ -68,6 +70,8 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     """
     if not 0 < len(weights) <= PERIOD_MAX or any(not 0 < w < float("inf") for w in weights):
         raise ValueError(f"weights are numbers above 0, one for each set, not {list(weights)}")
+    from fractions import Fraction  # which few programs need, and takes a while to load
+
     exact = [_simplest(weight) for weight in weights]
     scale = lcm(*(one.denominator for one in exact))
     whole = [int(one * scale) for one in exact]
@@ -82,6 +86,8 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
 
 
 def _simplest(weight: float) -> Fraction:
+    from fractions import Fraction
+
     exact = Fraction(weight)
     near = exact.limit_denominator(PERIOD_MAX)
     return near if float(near) == float(weight) else exact
@@ -260,6 +266,8 @@ def part_sizes(count: int, fractions: Sequence[float]) -> tuple[int, ...]:
 
 
 def _exact(number: float) -> Fraction:
+    from fractions import Fraction
+
     try:
         return Fraction(number)
     except TypeError:  # NumPy's float32, and numbers of other libraries

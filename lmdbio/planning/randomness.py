@@ -12,7 +12,6 @@ Large-Scale Deep Learning Applications, equation 1; the HDMLP thesis, equation 5
 
 from __future__ import annotations
 
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +114,8 @@ def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:
 
     Source: the HDMLP thesis, equation 5.1.
     """
+    from fractions import Fraction  # which few programs need, and takes a while to load
+
     part = Fraction(miss)
     most = part.numerator * 2**runs // (2 * part.denominator)
     found, below, ways = None, 0, 1

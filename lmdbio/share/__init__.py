@@ -47,7 +47,6 @@ from lmdbio.share.mail import (
 )
 from lmdbio.share.memory import SharedMemory, shm_free
 from lmdbio.share.ring import Ring
-from lmdbio.share.sockets import SocketTransport
 from lmdbio.share.transport import before_finalize
 from lmdbio.share.turns import Pass, Turns, chain_of
 from lmdbio.share.window import (
@@ -72,7 +71,6 @@ __all__ = [
     "Ring",
     "SLOT_ALIGNMENT",
     "SharedMemory",
-    "SocketTransport",
     "Turns",
     "attach_window",
     "before_finalize",

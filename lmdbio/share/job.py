@@ -16,8 +16,6 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.order import split_share
 from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
-from lmdbio.share.mpi import MpiTransport, mpi4py
-from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
 from lmdbio.share.transport import Gathering, NodeFile, NodeGroup, Transport
 
 T = TypeVar("T")
@@ -322,6 +320,10 @@ def transport_of(comm: Any) -> Transport | None:
     """
     if comm is None:
         return None
+    # A process alone begins sooner without these.
+    from lmdbio.share.mpi import MpiTransport, mpi4py
+    from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
+
     if isinstance(comm, SocketTransport):
         return comm
     if is_process_group(comm):
@@ -382,6 +384,8 @@ def world() -> Any:
     started = max((int(text) for text in sizes if text.isdecimal()), default=1)
     if started < 2:
         return None
+    from lmdbio.share.mpi import mpi4py
+
     try:
         MPI = mpi4py("a job of several ranks")  # noqa: N806
     except (ImportError, RuntimeError) as error:  # without a library of MPI: RuntimeError

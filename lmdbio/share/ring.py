@@ -13,7 +13,6 @@ import numpy as np
 
 from lmdbio.errors import Error
 from lmdbio.share.job import Job
-from lmdbio.share.mpi import MpiTransport
 
 __all__ = ["Ring"]
 
@@ -34,6 +33,8 @@ class Ring:
         firsts = [node[0] for node in job.nodes]
         takes_part = job.rank in firsts
         place = firsts.index(job.rank) if takes_part else 0
+        from lmdbio.share.mpi import MpiTransport
+
         if not isinstance(job.transport, MpiTransport):
             raise Error("messages between nodes are timed under MPI alone")
         mpi = job.transport.mpi

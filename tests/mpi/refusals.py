@@ -15,7 +15,7 @@ from mpi4py import MPI
 from lmdbio import share
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.reader.reader import Reader
-from lmdbio.share import memory as rooms
+from lmdbio.share import memory as rooms, mpi
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
@@ -82,10 +82,10 @@ def too_little_memory_names_both_numbers() -> None:
 
 
 def a_small_shared_memory_is_found_before_any_touch() -> None:
-    kept, touched = share.mpi.shm_free, []
+    kept, touched = mpi.shm_free, []
     reserve = share.SharedMemory.reserve
     try:
-        share.mpi.shm_free = lambda: 12_345
+        mpi.shm_free = lambda: 12_345
         share.SharedMemory.reserve = lambda *a: touched.append(a)  # type: ignore[method-assign]
         for per_node in {1, SIZE}:
             call = {"batch_size": 8 * SIZE, "comm": COMM, "ranks_per_node": per_node}
@@ -98,7 +98,7 @@ def a_small_shared_memory_is_found_before_any_touch() -> None:
                 raise AssertionError("not refused")
         assert not touched
     finally:
-        share.mpi.shm_free = kept
+        mpi.shm_free = kept
         share.SharedMemory.reserve = reserve  # type: ignore[method-assign]
     works()
 

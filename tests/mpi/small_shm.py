@@ -10,14 +10,14 @@ import sys
 
 from mpi4py import MPI
 
-from lmdbio import share
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader
+from lmdbio.share import mpi
 
 COMM = MPI.COMM_WORLD
 if sys.argv[2] == "unknown":
-    share.mpi.shm_free = lambda: None
+    mpi.shm_free = lambda: None
 try:
     # 400 records of 3 KB are 1.2 MB per slot.
     mode = Mode(block_iterations=1)

@@ -22,8 +22,7 @@ import numpy as np
 import pytest
 
 from lmdbio.errors import Error, PeerError
-from lmdbio.share import SocketTransport
-from lmdbio.share.sockets import own_host
+from lmdbio.share.sockets import SocketTransport, own_host
 from tests.support import ROOT, databases
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lmdbio.share import SocketTransport
 from lmdbio.share.memory import wait_unused
+from lmdbio.share.sockets import SocketTransport
 from lmdbio.share.transport import end_messages
 
 UNDEFINED, THREAD_MULTIPLE = -32766, 3
