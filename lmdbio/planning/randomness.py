@@ -12,7 +12,6 @@ Large-Scale Deep Learning Applications, equation 1; the HDMLP thesis, equation 5
 
 from __future__ import annotations
 
-
 import numpy as np
 import numpy.typing as npt
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -316,25 +317,24 @@ def transport_of(comm: Any) -> Transport | None:
 
     Raises:
         TypeError: neither an mpi4py intracommunicator nor a process group of torch.distributed.
-        MissingExtraError: mpi4py is not installed.
     """
     if comm is None:
         return None
-    # A process alone begins sooner without these.
-    from lmdbio.share.mpi import MpiTransport, mpi4py
+    MPI = sys.modules.get("mpi4py.MPI")  # noqa: N806 - who has a communicator has loaded it
+    if MPI is not None and isinstance(comm, MPI.Intracomm) and comm != MPI.COMM_NULL:
+        from lmdbio.share.mpi import MpiTransport  # others begin sooner without it
+
+        return MpiTransport(MPI, comm)
     from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
 
     if isinstance(comm, SocketTransport):
         return comm
     if is_process_group(comm):
         return transport_of_group(comm)
-    MPI = mpi4py("a communicator (comm=)")  # noqa: N806
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(
-            "comm must be an mpi4py intracommunicator, a process group of torch.distributed, or "
-            f"None, not {comm!r}"
-        )
-    return MpiTransport(MPI, comm)
+    raise TypeError(
+        "comm must be an mpi4py intracommunicator, a process group of torch.distributed, or "
+        f"None, not {comm!r}"
+    )
 
 
 def connect(comm: Any) -> Job:
@@ -343,7 +343,7 @@ def connect(comm: Any) -> Job:
     Collective over the communicator. Frees the windows that these ranks have handed over.
 
     Raises:
-        TypeError, MissingExtraError: see ``transport_of``.
+        TypeError: see ``transport_of``.
         PeerError: a rank has ended.
     """
     transport = transport_of(comm)
