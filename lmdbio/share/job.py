@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy.typing as npt
 
@@ -18,6 +18,9 @@ from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.order import split_share
 from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
 from lmdbio.share.transport import Gathering, NodeFile, NodeGroup, Transport
+
+if TYPE_CHECKING:
+    from lmdbio.share.sockets import SocketTransport
 
 T = TypeVar("T")
 
@@ -320,17 +323,20 @@ def transport_of(comm: Any) -> Transport | None:
     """
     if comm is None:
         return None
-    MPI = sys.modules.get("mpi4py.MPI")  # noqa: N806 - who has a communicator has loaded it
+    # Who has a communicator or a group has loaded its modules; others begin sooner without them.
+    MPI = sys.modules.get("mpi4py.MPI")  # noqa: N806
+    sockets = sys.modules.get("lmdbio.share.sockets")
+    if sockets is not None and isinstance(comm, sockets.SocketTransport):
+        return cast("SocketTransport", comm)
     if MPI is not None and isinstance(comm, MPI.Intracomm) and comm != MPI.COMM_NULL:
-        from lmdbio.share.mpi import MpiTransport  # others begin sooner without it
+        from lmdbio.share.mpi import MpiTransport
 
         return MpiTransport(MPI, comm)
-    from lmdbio.share.sockets import SocketTransport, is_process_group, transport_of_group
+    if "torch.distributed" in sys.modules:
+        from lmdbio.share.sockets import is_process_group, transport_of_group
 
-    if isinstance(comm, SocketTransport):
-        return comm
-    if is_process_group(comm):
-        return transport_of_group(comm)
+        if is_process_group(comm):
+            return transport_of_group(comm)
     raise TypeError(
         "comm must be an mpi4py intracommunicator, a process group of torch.distributed, or "
         f"None, not {comm!r}"

@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from benchmarks import command, held
+from benchmarks import command
 from benchmarks.warm import calls, run
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
             return lambda *_: -1
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held.ctypes, "CDLL", lambda *_, **__: Refuses())
+        patch.setattr(page_cache.ctypes, "CDLL", lambda *_, **__: Refuses())
         with pytest.raises(command.Missing, match=r"data\.mdb"), run.locked(file):
             pass
 

@@ -37,7 +37,7 @@ def far(**facts: object) -> Storage:
 
 
 @pytest.mark.parametrize(
-    ("access", "storage", "engine", "past_cache"),
+    ("access", "storage", "engine", "may_bypass_cache"),
     [
         *((access, DISK, "pread", True) for access in ACCESSES),
         ("stream", FAR, "direct", False),
@@ -119,7 +119,7 @@ def measured(*samples: Sample) -> Calibration:
 
 
 @pytest.mark.parametrize(
-    ("access", "storage", "past", "through", "engine", "past_cache"),
+    ("access", "storage", "past", "through", "engine", "may_bypass_cache"),
     [
         ("stream", DISK, 1500, 1000, "pread", True),
         ("stream", DISK, 1500, 1450, "pread", False),  # no gain
