@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from benchmarks import command
+from benchmarks import command, page_cache
 from benchmarks.warm import calls, run
 
 
