@@ -147,8 +147,8 @@ from lmdbio._core.opened import (
 from lmdbio._core.peeked import (
     Branch as Branch,
     Peeked as Peeked,
-    peek as peek,
     read_branch as read_branch,
+    read_head as read_head,
     read_part as read_part,
 )
 from lmdbio._core.plan import (
@@ -179,7 +179,7 @@ from lmdbio._core.scan import (
 )
 from lmdbio._core.sources import (
     NO_HOME as NO_HOME,
-    Keepers as Keepers,
+    OwnerTable as OwnerTable,
     RoundTable as RoundTable,
     Seats as Seats,
     Shuffling as Shuffling,

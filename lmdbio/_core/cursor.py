@@ -344,7 +344,7 @@ def fetcher(
     if engine.alignment > 1:
         return None
     keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
-    failed = Failed(snapshot, engine.told(), "read")
+    failed = Failed(snapshot, engine.new_status(), "read")
     cell: list[Any] = [None]
     made = lib.lio_glue_fetch(
         keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)
@@ -377,7 +377,7 @@ def finder(
         Of (key, default): the first value of the key, or the default.
     """
     keep = cursor.pointer, snapshot.pointer
-    failed = Failed(snapshot, cursor.engine.told(), "mdb_get")
+    failed = Failed(snapshot, cursor.engine.new_status(), "mdb_get")
     verify = snapshot.verify
     cell: list[Any] = [None]
     made = lib.lio_glue_lookup(

@@ -44,7 +44,7 @@ class Ticket:
         # Held by nothing else, a frame in a traceback included.
         keeps = engine.pointer, keep
         self._out = owned(ffi.new("lio_ticket **"), lib.lio_cell_ticket_free, keeps)
-        self._status = engine.told()
+        self._status = engine.new_status()
 
     @property
     def out(self) -> Any:
@@ -146,14 +146,14 @@ class Engine(Opened):
         Args:
             keep: object that the engine needs as long as it is open.
         """
-        cell, status = cell_of("lio_engine", "engine_close", keep), self.told()
+        cell, status = cell_of("lio_engine", "engine_close", keep), self.new_status()
         status.check(opens(cell, status.error))
         self._status = status
         self._pointer = held(cell)
         self._last: Callable[[], EngineCounts] = count_nothing
         ring.follow(self)
 
-    def told(self) -> Status:
+    def new_status(self) -> Status:
         """Return a status that names this file."""
         return Status(self.path)
 

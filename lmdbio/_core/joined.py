@@ -77,7 +77,7 @@ class JoinedEngine(Engine):
         part = max(0, int(np.searchsorted(bases, np.uint64(offset), side="right")) - 1)
         return self._paths[part], offset - int(bases[part])
 
-    def told(self) -> Status:
+    def new_status(self) -> Status:
         return Status(self.path, self.find)
 
     def again(self, kind: str, depth: int) -> Engine:

@@ -41,13 +41,13 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
         keep: object that must be there until then. It must not refer back: nobody would see the
             cycle.
     """
-    made = ffi.gc(pointer, _keeping(close, keep))
+    made = ffi.gc(pointer, _closer(close, keep))
     if _ARE_TRACKED:
         lib.lio_glue_untrack(id(made))
     return made
 
 
-def _keeping(close: Callable[[Any], object], keep: object) -> Any:
+def _closer(close: Callable[[Any], object], keep: object) -> Any:
     if keep is None:
         return close
     closes: Any = partial(close)
@@ -65,7 +65,7 @@ def cell_of(kind: str, close: str, keep: object = None) -> Any:
         close: name of what closes that (csrc/build_extension.py makes the function of the cell).
         keep: object that the cell needs (``owned``).
     """
-    return ffi.gc(ffi.new(f"{kind} **"), _keeping(getattr(lib, f"lio_cell_{close}"), keep))
+    return ffi.gc(ffi.new(f"{kind} **"), _closer(getattr(lib, f"lio_cell_{close}"), keep))
 
 
 def held(cell: Any) -> Any:

@@ -14,7 +14,7 @@ from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.status import Status
 from lmdbio.errors import CorruptedError
 
-__all__ = ["Branch", "Peeked", "peek", "read_branch", "read_part"]
+__all__ = ["Branch", "Peeked", "read_head", "read_branch", "read_part"]
 
 
 class Peeked(NamedTuple):
@@ -33,7 +33,7 @@ class Peeked(NamedTuple):
     offset: int
 
 
-def peek(cursor: Cursor) -> Peeked:
+def read_head(cursor: Cursor) -> Peeked:
     """Return the record that a cursor's last move ended at. For one thread at a time.
 
     Raises:

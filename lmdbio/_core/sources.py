@@ -14,7 +14,7 @@ from lmdbio._core.brief import brief_up_to
 
 __all__ = [
     "NO_HOME",
-    "Keepers",
+    "OwnerTable",
     "RoundTable",
     "Seats",
     "Shuffling",
@@ -38,7 +38,7 @@ NO_HOME = int(lib.LIO_NO_HOME)
 ENDLESS = 2**64 - 1
 
 #: ``planning.schedule.Places``: first, step, repeats, runs.
-RecurringPlaces = tuple[int, int, int, tuple[range, ...]]
+PeriodicPlaces = tuple[int, int, int, tuple[range, ...]]
 
 
 class Shuffling:
@@ -152,7 +152,7 @@ class Seats:
 
 
 def find_block_sources(
-    tables: Sequence[RoundTable], epoch: int, roots: int, places: Sequence[RecurringPlaces]
+    tables: Sequence[RoundTable], epoch: int, roots: int, places: Sequence[PeriodicPlaces]
 ) -> tuple[I64, I64, I64, I64, I64]:
     """Returns which root brings each row of a block, and for which round.
 
@@ -165,7 +165,7 @@ def find_block_sources(
         ``placement.sources.BlockSources``: int64 each.
     """
     epochs = ffi.new("lio_rounds[]", [one.pointer[0] for one in tables])
-    rows, count, _kept = _list(places)
+    rows, count, _pointed_to = _list(places)
     out = [np.empty(count + 1, np.int64) for _ in range(5)]
     scratch = np.empty(4 * count, np.uint64)
     found = brief_up_to("lio_sources_block", count)(
@@ -181,7 +181,7 @@ def find_block_sources(
     return records[:count], order[:count], rounds[:found], servers[:found], begins[: found + 1]
 
 
-def _list(places: Sequence[RecurringPlaces]) -> tuple[Any, int, list[Any]]:
+def _list(places: Sequence[PeriodicPlaces]) -> tuple[Any, int, list[Any]]:
     """Returns places as C lists them, how many there are, and what keeps their memory."""
     pointed_to, rows = [], ffi.new("lio_places[]", len(places))
     for row, (first, step, repeats, runs) in zip(rows, places, strict=True):
@@ -227,7 +227,7 @@ def find_round_uses(
 
 
 def find_records(
-    shufflings: Sequence[Shuffling], epoch: int, places: Sequence[RecurringPlaces]
+    shufflings: Sequence[Shuffling], epoch: int, places: Sequence[PeriodicPlaces]
 ) -> I64:
     """Returns the records at places of the endless sequence, in their order.
 
@@ -236,7 +236,7 @@ def find_records(
         places: places of the sequence, ascending.
     """
     epochs = ffi.new("lio_shuffle[]", [one.pointer[0] for one in shufflings])
-    rows, count, _kept = _list(places)
+    rows, count, _pointed_to = _list(places)
     records = np.empty(count, np.int64)
     find = brief_up_to("lio_sources_records", count)
     find(epochs, epoch, rows, len(rows), pointer_to(records, "int64_t *"))
@@ -309,7 +309,7 @@ def find_home_uses(
     )
 
 
-class Keepers:
+class OwnerTable:
     """The roots that keep each record.
 
     Args:

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
         def _know(
             self,
             opened: Any,
-            watch: Any,
+            monitor: Any,
             finds: dict[Any, Any],
             buffers: bool,
             take: Any = None,
         ) -> None:
-            """Let transactions begin on a snapshot, as long as ``watch`` holds.
+            """Let transactions begin on a snapshot, as long as ``monitor`` holds.
 
             Args:
                 opened: the snapshot.
-                watch: function that ``watch`` returned.
+                monitor: function that ``monitor`` returned.
                 finds: functions of ``finder`` by the name of their database; more may come. In
-                    another one no transaction begins, nor where ``watch`` is another callable.
+                    another one no transaction begins, nor where ``monitor`` is another callable.
                 buffers: transactions that lend views, not those that give bytes.
                 take: function that takes the reader slot which such a transaction holds until it
                     ends, by a transaction of py-lmdb's; None: it holds none.

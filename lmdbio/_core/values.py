@@ -81,7 +81,7 @@ class Values(_Values):  # type: ignore[misc]
         extents = np.ascontiguousarray(extents, EXTENT)
         self = cls()
         keep = engine.pointer, extents, snapshot.pages, snapshot.pointer
-        failed = Failed(snapshot, engine.told(), "read")
+        failed = Failed(snapshot, engine.new_status(), "read")
         lib.lio_values_of_file(
             id(self),
             keep[0],
@@ -134,7 +134,7 @@ def value_getter(
     """
     table = np.ascontiguousarray(table, EXTENT)
     keep = engine.pointer, table, snapshot.pages, snapshot.pointer
-    failed = Failed(snapshot, engine.told(), "read")
+    failed = Failed(snapshot, engine.new_status(), "read")
     cell: list[Any] = [None]
     made = lib.lio_values_holder(
         keep[0],

@@ -156,15 +156,15 @@ def run(options: Options, console: Console) -> Findings:
 
 def versions() -> dict[str, str]:
     """Of the programs that take part, as far as they say."""
-    told = {
+    reported = {
         "py-lmdb": lmdb.__version__,
         "LMDB": ".".join(map(str, lmdb.version())),
         "Python": sys.version.split()[0],
     }
     if shutil.which("fio"):
         done = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=False)
-        told["fio"] = done.stdout.strip()
-    return told
+        reported["fio"] = done.stdout.strip()
+    return reported
 
 
 def describe(
@@ -255,7 +255,7 @@ def verify(bench: Workplace, rows: Sequence[Row], console: Console) -> None:
     with bars(console, sizes=False) as progress:
         task = progress.add_task("verify", total=len(wanted))
         for row in wanted:
-            waiting = told(progress, task, f"verify {row.title}", bench.limit_seconds)
+            waiting = reported(progress, task, f"verify {row.title}", bench.limit_seconds)
             # The processes share the records, so that one process reads the same.
             alone = replace(row.work, processes=1)
             try:
@@ -271,7 +271,7 @@ def verify(bench: Workplace, rows: Sequence[Row], console: Console) -> None:
         progress.update(task, description="verify")
 
 
-def told(progress: Progress, task: TaskID, text: str, limit: float) -> processes.Waiting:
+def reported(progress: Progress, task: TaskID, text: str, limit: float) -> processes.Waiting:
     """Shows what runs, and how long it has taken once that is long."""
     progress.update(task, description=text)
 
@@ -328,7 +328,7 @@ def alternate(
                 if number and time.monotonic() > ending:
                     return number
                 text = f"{title} {row.label}"
-                one_run(bench, row, told(progress, task, text, bench.limit_seconds))
+                one_run(bench, row, reported(progress, task, text, bench.limit_seconds))
                 progress.advance(task)
             longest = max(longest, time.monotonic() - started)
         progress.update(task, description=title)

@@ -207,7 +207,7 @@ def facts_section(findings: Findings) -> str:
     work = findings.workload
     facts = findings.machine.facts | {
         "page cache": findings.state,
-        "file": f"{work.shown}, {work.file_bytes / MIB:,.0f} MiB in use",
+        "file": f"{work.label}, {work.file_bytes / MIB:,.0f} MiB in use",
         "records located by": "the provenance file" if work.located_by == "provenance"
         else "walking the tree (lmdbio convert makes a provenance file; none is needed)",
         "versions": ", ".join(f"{name} {number}" for name, number in findings.versions.items()),
@@ -255,5 +255,5 @@ def demo_page(legs: Sequence[Findings], facts: Mapping[str, str], notes: Sequenc
     """
     head = header("Reading an LMDB data set", "lmdbio demo", verdict=facts["cache"])
     body = "".join(rates_section(leg, "values") + cpu_section(leg) for leg in legs)
-    told = section("What it ran on", "", facts_html(facts, notes))
-    return document("lmdbio demo", head + body + told)
+    reported = section("What it ran on", "", facts_html(facts, notes))
+    return document("lmdbio demo", head + body + reported)

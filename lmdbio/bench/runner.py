@@ -260,12 +260,12 @@ def received(pipe: Any) -> Any:
         RuntimeError: it failed.
     """
     try:
-        told = pipe.recv()
+        reported = pipe.recv()
     except EOFError:
         raise RuntimeError("a process ended without a word") from None
-    if isinstance(told, str):
-        raise RuntimeError(told)
-    return told
+    if isinstance(reported, str):
+        raise RuntimeError(reported)
+    return reported
 
 
 def run_processes(order: Order) -> Outcome:
@@ -285,14 +285,14 @@ def run_processes(order: Order) -> Outcome:
     return joined([received(pipe) for pipe in pipes])
 
 
-def joined(told: list[Outcome]) -> Outcome:
+def joined(reported: list[Outcome]) -> Outcome:
     """Return one outcome of many processes'."""
-    samples = [one.sample for one in told if one.sample is not None]
+    samples = [one.sample for one in reported if one.sample is not None]
     return Outcome(
         merge(samples) if samples else None,
-        sum(one.switches or 0 for one in told),
-        tuple(lap for one in told for lap in one.laps),
-        sum(one.digest for one in told) % 2**64,
+        sum(one.switches or 0 for one in reported),
+        tuple(lap for one in reported for lap in one.laps),
+        sum(one.digest for one in reported) % 2**64,
     )
 
 
@@ -334,8 +334,8 @@ def run_ranks(order: Order) -> Outcome | None:
     ended = comm.Ibarrier()
     while not ended.Test():
         time.sleep(0.001)
-    told, nodes = comm.gather(outcome), share.count_nodes(comm)
-    return None if told is None else replace(joined(told), nodes=nodes)
+    reported, nodes = comm.gather(outcome), share.count_nodes(comm)
+    return None if reported is None else replace(joined(reported), nodes=nodes)
 
 
 def run_command(order: Order) -> Outcome:

@@ -80,7 +80,7 @@ class Workload:
         return self.count // self.batch
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The file in words, or the files."""
         return self.data_file if self.files == 1 else f"{self.path}: {self.files:,} files"
 

@@ -138,7 +138,7 @@ def put_records() -> None:
     named = [bytes.fromhex(name) for name in names]
     keys = {name + (b"" if version == "1" else b"\0") for name in named}
 
-    def tell(number: int) -> None:
+    def report(number: int) -> None:
         os.write(1, number.to_bytes(8, "little"))
 
     try:
@@ -152,7 +152,7 @@ def put_records() -> None:
             **fresh,
         )
         with old, new, old.begin(buffers=True) as source, new.begin(write=True) as made:
-            tell(source.id())
+            report(source.id())
             for name in [None, *named]:
                 db = old.open_db(name, source, create=False)
                 items = source.cursor(db).iternext()
@@ -162,6 +162,6 @@ def put_records() -> None:
                 while some := list(itertools.islice(items, 1000)):
                     copy.putmulti(some, dupdata=True, append=True)
                     count += len(some)
-                    tell(count)
+                    report(count)
     except (lmdb.Error, OSError, MemoryError) as error:
         sys.exit(str(error) or type(error).__name__)

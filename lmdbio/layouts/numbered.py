@@ -232,8 +232,8 @@ class Numbered:
             return
         if stated is None and self.count_key not in self.marks:
             return  # written by pyarrow, which nothing but an old one reads
-        text_shown = repr(text[:20]) if stated is None else f"{stated:,}"
-        why = f"{self.count_key!r} says that there are {text_shown} samples, and {there}"
+        text_of = repr(text[:20]) if stated is None else f"{stated:,}"
+        why = f"{self.count_key!r} says that there are {text_of} samples, and {there}"
         raise refuse(keys.path, self.name, why)
 
 

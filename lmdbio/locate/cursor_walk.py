@@ -369,7 +369,7 @@ class Relay:
         """Return whether all of this root's records of a block are found."""
         return sum(one.block == block for one in self._sought) == self._each
 
-    def peek(self, block: int) -> Iterator[tuple[int, _core.Extents]]:
+    def upcoming(self, block: int) -> Iterator[tuple[int, _core.Extents]]:
         """Yield (number of the first record, extents) of each run of a block that is kept."""
         for one in self._sought:
             if one.block == block and one.extents is not None:

@@ -298,7 +298,7 @@ class DatabaseView:
             return cursor.move(move, key)
 
     def _seen(self, cursor: _core.Cursor) -> Seen:
-        record = _core.peek(cursor)
+        record = _core.read_head(cursor)
         database = None
         if record.data is not None and cursor.holds_database():
             with self._guarded():

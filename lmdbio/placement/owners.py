@@ -101,7 +101,7 @@ class RecordOwners:
         first_epoch: number of the job's first epoch.
     """
 
-    table: _core.Keepers
+    table: _core.OwnerTable
     roots: U16
     since: U32
     begins: U32
@@ -130,7 +130,7 @@ class RecordOwners:
             since[:] = 0
         begins = np.zeros(schedule.count + 1, np.uint32)
         begins[1:] = np.cumsum(np.bincount(records, minlength=schedule.count))
-        table = _core.Keepers(begins, roots[order], since[order], len(owned))
+        table = _core.OwnerTable(begins, roots[order], since[order], len(owned))
         first_epoch = schedule.first_place // schedule.count
         return cls(table, roots[order], since[order], begins, first_epoch)
 

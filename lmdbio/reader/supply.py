@@ -414,5 +414,5 @@ class FileSupply(Supply):
         if relay.sought != before:
             self._counter.span("locate", begun, located_records=0)
         if is_found and pending.extents is None and speculation is not None:
-            for first, extents in relay.peek(pending.number):
+            for first, extents in relay.upcoming(pending.number):
                 speculation.learn(first, extents)

@@ -323,7 +323,7 @@ def transport_of(comm: Any) -> Transport | None:
     """
     if comm is None:
         return None
-    # Who has a communicator or a group has loaded its modules; others begin sooner without them.
+    # A program that has a communicator, or a group, has loaded its modules; others need none.
     MPI = sys.modules.get("mpi4py.MPI")  # noqa: N806
     sockets = sys.modules.get("lmdbio.share.sockets")
     if sockets is not None and isinstance(comm, sockets.SocketTransport):

@@ -6,11 +6,15 @@ questions and relative clauses are not. Method: tables of sentences of both kind
 
 from __future__ import annotations
 
+import io
+import re
+import tokenize
 from pathlib import Path
 
 import pytest
 
 from tests.house import words
+from tests.support import ROOT
 
 HEADLESS = [
     "Who has waited so long asks for the cursor.",
@@ -59,3 +63,43 @@ def test_a_finding_names_file_and_line(tmp_path: Path, name: str, source: str, l
     path.write_text(source)
     (finding,) = words.judge(path)
     assert finding == f"{path}:{line}: Who calls waits"
+
+
+# --- names -----------------------------------------------------------------------------------
+
+#: Words of an inner language that had grown here, in the place of the field's own.
+PRIVATE = frozenset(
+    {"arena", "effort", "glance", "glimpse", "holder", "holders", "holding", "holdings", "keeper"}
+    | {"keepers", "kept", "look", "looked", "patience", "peek", "recurring", "shown", "survey"}
+    | {"tell", "told", "touched", "watch", "wish"}
+)
+#: A field of ``lmdbio cache list --json``, which programs read; and names of C's.
+PROMISED = re.compile(r"kept_bytes|lio_\w+|LIO_\w+")
+
+
+def private_names(text: str) -> set[str]:
+    """Return the names in a module of which a part is such a word."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME}
+    parts = {name: re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name) for name in names}
+    return {
+        name
+        for name, words in parts.items()
+        if not PROMISED.fullmatch(name) and any(word.casefold() in PRIVATE for word in words)
+    }
+
+
+def test_names_are_the_fields_own_words() -> None:
+    files = sorted((ROOT / "lmdbio").rglob("*.py"))
+    found = {str(path.relative_to(ROOT)): private_names(path.read_text("utf-8")) for path in files}
+    assert len(found) > 200
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_a_private_name_is_found() -> None:
+    assert private_names("def _look_at(told): return KeptParts(lio_storage_look)\n") == {
+        "_look_at",
+        "told",
+        "KeptParts",
+    }
+    assert private_names("outlook = overlooked = lookup = kept_bytes\n") == set()
