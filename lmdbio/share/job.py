@@ -320,6 +320,7 @@ def transport_of(comm: Any) -> Transport | None:
 
     Raises:
         TypeError: neither an mpi4py intracommunicator nor a process group of torch.distributed.
+        MissingExtraError: the same, and mpi4py is not installed.
     """
     if comm is None:
         return None
@@ -337,6 +338,9 @@ def transport_of(comm: Any) -> Transport | None:
 
         if is_process_group(comm):
             return transport_of_group(comm)
+    from lmdbio.share.mpi import mpi4py
+
+    mpi4py("a communicator (comm=)")
     raise TypeError(
         "comm must be an mpi4py intracommunicator, a process group of torch.distributed, or "
         f"None, not {comm!r}"

@@ -159,7 +159,9 @@ def test_a_process_that_is_killed_is_lost(way: str, who: str) -> None:
         other.send_signal(signal.SIGKILL)
         until(lambda: mesh.lost() is not None)
     lost = mesh.lost()
-    assert lost is not None and lost[0] == 1 and "its process has ended" in lost[1]
+    # Where it had not read all, the kernel resets its connection.
+    assert lost is not None and lost[0] == 1
+    assert "its process has ended" in lost[1] or "its connection broke" in lost[1]
     assert mesh.states() == [PeerState.AWAY, PeerState.LOST]
     mesh.send(1, 0, b"dropped")
     assert mesh.unsent == 0

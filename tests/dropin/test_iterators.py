@@ -254,8 +254,8 @@ def test_threads_share_an_iterator_over_a_file_that_is_cut_and_made_whole(
 def test_an_iterator_is_more_patient_after_each_run_that_was_broken_off(path: Path) -> None:
     with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
         iterator = txn.cursor().iternext()
-        patience = [iterator._patience]
+        patience = [iterator._scan_after]
         for _ in range(12):
             iterator.stop()
-            patience.append(iterator._patience)
+            patience.append(iterator._scan_after)
     assert patience[:4] == [0, 2, 4, 8] and patience[-1] == 1024

@@ -18,6 +18,8 @@ def communicators(most: int) -> int:
     Args:
         most: more than these are not tried for; MPICH has about 2,000, Open MPI no limit.
     """
+    if MPI.get_vendor()[0] == "sockets":
+        return 0  # no MPI, no communicators
     is_open_mpi = MPI.get_vendor()[0] == "Open MPI"
     if is_open_mpi:
         most = NUMBERED
