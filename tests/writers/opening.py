@@ -74,7 +74,10 @@ class Opened(Session):
                 if items[found][0] != key or (found and items[found - 1][0] == key):
                     raise Wrong(f"{self.surface}: {key!r} of {txnid} is record {found}")
             wanted = self.some(len(items))
-            batch = records.read(np.array(wanted))
+            batch = [bytes(one) for one in records.read(np.array(wanted))]
+            if options.get("engine") == "mmap":
+                # Its batches lie in the mapping itself, and hold as long as this state does.
+                records._source.guard()
             for at, one in zip(wanted, batch, strict=True):
                 self.took(one, items[at][1], f"batch, {at} of {txnid}")
             if self.name == small.PAIRS:
