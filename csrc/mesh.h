@@ -9,8 +9,8 @@
  *
  * Each process listens, by TCP and by a Unix socket in the abstract namespace, which leaves nothing
  * behind. The first message to a rank connects to it, and so do lio_mesh_connect's; each connection
- * carries messages one way, and begins with the job's key, without which nobody is heard: who greets,
- * or listens, by a Unix socket must also be a process of the same user. The listener welcomes a rank
+ * carries messages one way, and begins with the job's key, without which a listener hears
+ * nobody. Over a Unix socket both ends must be processes of the same user, too. The listener welcomes a rank
  * that it hears. A rank ends its connections by a farewell. One that ends without is lost, as is one
  * whose machine does not answer any more, while one that is only stopped is not: messages to it are
  * dropped, and callers are told which rank it is, and why.

@@ -27,7 +27,7 @@ enum { CHECK_MS = 1000, SILENT_CHECKS_MAX = LIO_MESH_ANSWER_SECONDS };
 /* --- what callers hear of ---------------------------------------------------------------- */
 
 /* Under the lock. */
-static void tell(lio_mesh *m)
+static void announce(lio_mesh *m)
 {
     m->events++;
     (void)pthread_cond_broadcast(&m->moved);
@@ -62,7 +62,7 @@ static void close_link(lio_mesh *m, lio_link *link)
     (void)pthread_mutex_lock(&m->lock);
     while (link->first != NULL)
         end_sending(m, link);
-    tell(m);
+    announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 
@@ -82,7 +82,7 @@ static void end_rank(lio_mesh *m, uint32_t rank, enum lio_mesh_state state, int 
             else
                 (void)lio_fail(&m->lost_why, LIO_ERR_IO, rank, 0, 0, "%s", what);
         }
-        tell(m);
+        announce(m);
     }
     lio_link *link = m->links[rank];
     (void)pthread_mutex_unlock(&m->lock);
@@ -238,7 +238,7 @@ static void note_written(lio_mesh *m, lio_link *link, lio_sending *one, uint64_t
     (void)pthread_mutex_lock(&m->lock);
     end_sending(m, link);
     if (m->unsent == 0)
-        tell(m);
+        announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 
@@ -466,7 +466,7 @@ static void arrive(lio_mesh *m, lio_incoming *one)
     (void)pthread_mutex_lock(&m->lock);
     *m->arrived_end = message;
     m->arrived_end = &message->next;
-    tell(m);
+    announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 
@@ -550,7 +550,7 @@ static bool is_over(lio_mesh *m)
     return is_over;
 }
 
-static int patience_ms(lio_mesh *m)
+static int wait_ms(lio_mesh *m)
 {
     int limit = m->retries ? RETRY_MS : m->strangers > 0 || m->has_unanswered ? CHECK_MS : -1;
     (void)pthread_mutex_lock(&m->lock);
@@ -589,7 +589,7 @@ void *lio_mesh_carry(void *mesh)
     struct epoll_event events[EVENTS];
     while (!is_over(m)) {
         serve_links(m);
-        int count = epoll_wait(m->epoll, events, EVENTS, patience_ms(m));
+        int count = epoll_wait(m->epoll, events, EVENTS, wait_ms(m));
         for (int i = 0; i < count; i++)
             take_event(m, &events[i]);
         check_answers(m);

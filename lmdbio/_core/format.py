@@ -157,7 +157,7 @@ def probe(engine: Engine, meta: Meta) -> tuple[int, bool]:
 
 
 class Probe:
-    """The same as ``look``, without waiting for it.
+    """The same as ``probe``, without waiting for it.
 
     Attributes:
         ticket: ticket of the read of both meta pages.
@@ -180,7 +180,7 @@ class Probe:
         self.ticket = engine.submit(reads, self._memory)
 
     def found(self) -> tuple[int, bool]:
-        """Return what ``look`` does, once the ticket has ended."""
+        """Return what ``probe`` does, once the ticket has ended."""
         if self._is_known:
             return self._meta.txnid, True
         meta, out, status = self._meta, ffi.new("uint64_t *"), Status(self._path)
@@ -192,7 +192,7 @@ class Probe:
 
 
 def probe_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
-    """Return what ``look`` does, and both meta pages."""
+    """Return what ``probe`` does, and both meta pages."""
     layout, out = meta.layout, ffi.new("uint64_t *")
     pages = bytes(_metas(engine, layout, out))
     at = meta.slot * layout.page_size + layout.header_size

@@ -194,7 +194,7 @@ class GrainLoads:
         two steps (Ctrl-C) leaves none for which nobody goes on.
 
         Args:
-            grains: mask of the shard's grains that are needed, shape (kept,).
+            grains: mask of the shard's grains that are needed, shape (owned,).
             is_away: whether the back tier is done without.
 
         Raises:

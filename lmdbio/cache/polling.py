@@ -53,7 +53,7 @@ class PollingLoads:
         """Return those of some grains that are missing, and have them read.
 
         Args:
-            grains: mask of the shard's grains that are needed, shape (kept,).
+            grains: mask of the shard's grains that are needed, shape (owned,).
         """
         missing = np.flatnonzero(grains & self._table.missing())
         if len(missing):

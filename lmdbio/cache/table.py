@@ -40,7 +40,7 @@ class GrainTable:
         limit: end of what is needed of the data file, bytes.
 
     Attributes:
-        kept: grains of the shard, among the used grains of the file.
+        owned: grains of the shard, among the used grains of the file.
         tiers: places of these in memory, and on the disk.
         map: places of the grains in the data file.
         both: first grain that is needed in the back tier: a record that begins in memory may end
@@ -120,7 +120,7 @@ class GrainTable:
         return missing
 
     def missing(self, *, is_away: bool = False) -> Flags:
-        """Return which grains are to be read, or are on their way: shape (kept,).
+        """Return which grains are to be read, or are on their way: shape (owned,).
 
         Args:
             is_away: whether the back tier is done without.
@@ -138,7 +138,7 @@ class GrainTable:
         return (len(self.owned) - missing) * self.map.size, len(self.owned) * self.map.size
 
     def under(self, extents: _core.Extents) -> Flags:
-        """Return which grains lie under some records: shape (kept,)."""
+        """Return which grains lie under some records: shape (owned,)."""
         return self._grains.under(extents)[self.owned.start : self.owned.stop]
 
     # --- records

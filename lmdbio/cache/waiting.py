@@ -62,7 +62,7 @@ class WaitingLoads:
         Those that are to lie in a tier that does not answer may still be absent.
 
         Args:
-            grains: mask of the shard's grains that are needed, shape (kept,).
+            grains: mask of the shard's grains that are needed, shape (owned,).
             ahead: whether only a few loads are to be under way; else those to memory have begun.
 
         Raises:

@@ -81,7 +81,7 @@ def collect(view: DatabaseView, path: Path, sidecar: Path | None) -> Facts:
     """Return all facts.
 
     Args:
-        glance: Glance at the database.
+        view: view of the database.
         path: path as the user named it.
         sidecar: the provenance file, where the user named one.
 

@@ -89,7 +89,7 @@ def html_card(displayed: object, card: Callable[[CardMaker], str]) -> str:
     """Return a card as HTML; where its records cannot be read, what ``repr`` gives.
 
     Args:
-        shown: the object.
+        displayed: the object.
         card: function that returns its card, with records by a maker.
     """
     maker = CardMaker(

@@ -112,7 +112,7 @@ def describe_keys(forms: list[tuple[str, int]], displayed: int = FORMS_MAX) -> s
 
     Args:
         forms: forms of keys, as ``key_forms`` gives them, with their counts.
-        shown: largest number of forms that are named.
+        displayed: largest number of forms that are named.
     """
     count = sum(each for _, each in forms)
     if len(forms) == 1:

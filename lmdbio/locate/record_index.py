@@ -259,7 +259,7 @@ class RecordIndex(OpenDatabase):
     def value_getter(
         self, engine: _core.Engine
     ) -> Callable[[list[int]], _core.Values | None] | None:
-        """Return a quick call for values that nobody need wait for (``_core.value_holder``).
+        """Return a quick call for values that nobody need wait for (``_core.value_getter``).
 
         None where there is no table of all extents, or as for ``fetcher``.
         """

@@ -358,7 +358,7 @@ def sample_order(view: DatabaseView, keys: Iterable[bytes] | None = None) -> Dis
     """Look over the file, and from one record to the next.
 
     Args:
-        glance: the database that is looked at.
+        view: the database that is looked at.
         keys: keys of records spread over it, in order; None: it finds some.
 
     Raises:

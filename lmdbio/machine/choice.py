@@ -96,7 +96,7 @@ class Choice:
     Attributes:
         access: purpose of the reads.
         engine: "pread", "direct", "uring", "staged", "mmap" or "remote".
-        past_cache: whether large reads bypass the page cache while that is as good
+        may_bypass_cache: whether large reads bypass the page cache while that is as good
             (``lmdbio.reading.direct_path``); only with "pread" that nobody asked for by name.
         depth: requests in flight.
         request_bytes_max: largest single request.

@@ -74,7 +74,7 @@ class Rows(NamedTuple):
         places: places in the epoch, ascending.
         records: records at these places.
         users: the root that uses each.
-        holders: the root that has each when it is used, ``NOBODY`` where none has.
+        servers: the root that has each when it is used, ``NOBODY`` where none has.
         sources: ``OWN``, ``PEER``, ``FILE`` or ``DISK``.
     """
 

@@ -35,7 +35,7 @@ class WarmUp:
 
     Args:
         supply: supply of the root.
-        is_shown: whether this root is the one that reports; the others are about as far.
+        is_displayed: whether this root is the one that reports; the others are about as far.
     """
 
     def __init__(self, supply: Supply, *, is_displayed: bool) -> None:

@@ -44,7 +44,7 @@ class DirectPath:
         engine: reads through the page cache; any other kind has no direct path.
         size: bytes of the file that are in use.
         depth: requests in flight.
-        wanted: whether reads may bypass the page cache (``Choice.past_cache``).
+        wanted: whether reads may bypass the page cache (``Choice.may_bypass_cache``).
         kind: "direct", or "staged" for memory without huge pages.
         readers: number of readers that share the file, each reading another part of it.
     """

@@ -24,7 +24,7 @@ def records_card(index: RecordIndex, what: object) -> str:
 
     Args:
         index: index of the records.
-        shown: the Records.
+        what: the Records.
     """
     return html_card(what, partial(_card, index, type(what).__name__))
 

@@ -110,7 +110,7 @@ class Job:
         node: job ranks of this rank's node, by node rank.
         node_rank: index of this rank in ``node``.
         nodes: job ranks of all nodes, each as ``node``, by lowest rank.
-        has_told: whether all ranks know that one of them has failed.
+        is_known_failed: whether all ranks know that one of them has failed.
     """
 
     def __init__(self, transport: Transport | None = None) -> None:

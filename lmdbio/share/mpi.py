@@ -123,10 +123,11 @@ class _NodeGroup:
         return _NodeWindow(self._mpi, self._comm, size)
 
     def memory_free(self) -> int | None:
-        """Return None: no file system limits it."""
+        """Return the bytes that the machine has free for windows."""
         return shm_free()
 
     def free(self) -> None:
+        """Free it, unless its memory did."""
         if self._comm and not self._mpi.Is_finalized():  # the handle of a freed one is false
             self._comm.Free()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -36,10 +35,9 @@ class SocketChannel:
 
     def __init__(self, transport: Ranks) -> None:
         self._transport, self._mesh = transport, transport.mesh
-        self.readers = self._users = 0
+        self.readers = 0
         self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
         self._ended: list[Any] = []  # exchanges that left something under way
-        self._pid = os.getpid()
         self._lock = threading.RLock()  # the collector may close a Mail at any moment
 
     @property
@@ -57,13 +55,9 @@ class SocketChannel:
         with self._lock:
             self._ended = [each for each in self._ended if not each.step()]
             self.readers = number + 1
-            self._users += 1
 
     def leave(self) -> None:
-        """Note that a Reader has ended."""
-        if self._pid == os.getpid():
-            with self._lock:
-                self._users -= 1
+        """Do nothing: a letter that comes too late names its Reader, and is dropped."""
 
     def send(self, to: int, tag: int, text: bytes) -> None:
         """Send a letter to a rank; return at once."""

@@ -299,7 +299,7 @@ class NodeWindow:
     def aborted(self) -> tuple[int, str] | None:
         """Return (job rank, cause) of the first rank that aborted, or is lost; None: no rank.
 
-        A rank that is lost aborts no window: whoever hears of its end does so for it.
+        A rank that is lost aborts no window: each rank that hears of its end does so for it.
         """
         if self._memory.is_gone:
             return None

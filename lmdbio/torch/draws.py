@@ -88,7 +88,7 @@ class Making:
     Args:
         source: Source of their draws; None: they draw from the process's generators.
         batch: the batch, which knows its samples' indices.
-        watch: Watch of their transform.
+        monitor: DrawMonitor of their transform.
 
     Attributes:
         made: samples made so far; the length is the place of the one that is being made.

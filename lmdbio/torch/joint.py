@@ -401,7 +401,7 @@ class JointEpoch:
     Args:
         sequence: sequence whose batches they are.
         first, end: numbers of its first iteration, and of the one after its last.
-        looked_at: batches that were handed out before, which come again.
+        repeated: batches that were handed out before, which come again.
 
     Attributes:
         first: number of its first iteration.

@@ -40,7 +40,7 @@ class OwnBatches:
         place: this process's rank, and the number of ranks.
 
     Raises:
-        As ``keep_part``; the data set is closed then.
+        As ``split_cache``; the data set is closed then.
     """
 
     def __init__(

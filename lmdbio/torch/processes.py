@@ -146,7 +146,7 @@ class Worker:
             keys: key of each; None: they are not asked for.
             describe: words for a sample's origin, by its index.
             is_wanted: whether anybody still wants the batch.
-            patience: seconds in which a worker that has never answered must do so.
+            trial_seconds: seconds in which a worker that has never answered must do so.
 
         Raises:
             CalledOffError: nobody does.

@@ -7,7 +7,9 @@ begins with a preposition, a relative or a question word. Method: all docstrings
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -67,3 +69,23 @@ def test_every_description_has_a_head_noun() -> None:
 def test_a_description_without_one_is_found(words: str, is_headless: bool) -> None:
     text = f'def f(a):\n    """Do it.\n\n    Args:\n        a: {words}.\n    """\n'
     assert bool(headless(described(text))) == is_headless
+
+
+def unknown_names(text: str) -> set[str]:
+    """Return names that docstrings of a module describe, and its code does not know."""
+    named = {name.strip(" *") for names, _ in described(text) for name in names.split(",")}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {token.string for token in tokens if token.type == tokenize.NAME}
+    return {name for name in named if name.isidentifier()} - code
+
+
+def test_every_described_name_is_one_of_the_code() -> None:
+    """A name that was changed is changed in its description, too."""
+    files = sorted((ROOT / "lmdbio").rglob("*.py"))
+    found = {str(path.relative_to(ROOT)): unknown_names(path.read_text("utf-8")) for path in files}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_a_name_that_is_gone_is_found() -> None:
+    text = 'def f(new):\n    """Do.\n\n    Args:\n        old, new: numbers.\n    """\n'
+    assert unknown_names(text) == {"old"}
