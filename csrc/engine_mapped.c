@@ -484,7 +484,7 @@ static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 
 static uint32_t bit_of(uint64_t window)
 {
-    return LIO_WINDOW << window % LIO_WINDOWS;
+    return (uint32_t)LIO_WINDOW << window % LIO_WINDOWS;
 }
 
 static void note_touched(lio_mapped *m, uint64_t place, uint64_t length)
