@@ -1,8 +1,7 @@
 """The ranks of a job without MPI: over sockets of their own (csrc/mesh.h).
 
-Ranks meet through a store of the job (torch.distributed's), where rank 0 leaves its address and a
-secret; each sends rank 0 its own address, and gets those of all by a tree. From then on they need
-no store and no process group, and all lasts until the process ends.
+Ranks meet through a store of the job (``meeting``). From then on they need no store and no process
+group, and all lasts until the process ends.
 
     steps    each rank sends what it knows to the one 1, 2, 4, ... before it: after log2(ranks)
              rounds all know all answers
@@ -16,110 +15,37 @@ rank of its node, and roots that send it letters. They tell all others, by way o
 from __future__ import annotations
 
 import atexit
-import contextlib
-import ipaddress
-import json
 import os
 import pickle
-import secrets
-import socket
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.memory import machine_name, wait_unused
+from lmdbio.share import meeting
+from lmdbio.share.meeting import MEET, Store
+from lmdbio.share.memory import wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
 from lmdbio.share.socket_channel import SocketChannel
 from lmdbio.share.transport import end_messages
 
-__all__ = ["SocketTransport", "Store", "is_process_group", "transport_of_group"]
+__all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
 
 #: Tags of what is no letter of a Reader's (``share.mail``).
-GATHER, ARRAY, FAILED, MEET = range(1 << 20, (1 << 20) + 4)
-#: The store's key of rank 0's address, and the variable that says where torchrun's store is.
-KEY, MASTER = "lmdbio", "MASTER_ADDR"
-#: Environment variable: name or address by which other machines reach this one.
-HOST = "LMDBIO_HOST"
-#: An address that no machine has (RFC 5737): the way to it leads out.
-OUTSIDE = "192.0.2.1"
+GATHER, ARRAY, FAILED = range(MEET + 1, MEET + 4)
 #: Between two looks whether a rank that is waited for has ended; and how long what it sent before
 #: may be on its way.
 CHECK_SECONDS, LEFT_SECONDS = 0.05, 1.0
 #: Bytes of an array that one message has at most.
 ARRAY_BYTES = 64 * 2**20
-#: A rank that a store, or rank 0, keeps waiting for so long gives up.
-MEET_SECONDS_MAX = 300.0
 #: The end of the process waits so long for messages under way.
 LEAVE_SECONDS_MAX = 2.0
-
-
-class Store(Protocol):
-    """Where ranks meet: torch.distributed's ``Store``, as far as it matters."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a value."""
-
-    def get(self, key: str) -> bytes:
-        """Return a value, once somebody has written it."""
-
-    def delete_key(self, key: str) -> object:
-        """Remove a value."""
-
-
-class Home(NamedTuple):
-    """Where a rank is.
-
-    Attributes:
-        host, port: numeric address and TCP port at which it listens.
-        near: the same for ranks that can share memory.
-    """
-
-    host: str
-    port: int
-    near: str
-
-
-def _near() -> str:
-    """Return a name that ranks have alike that can open each other's files by way of /proc."""
-    try:
-        processes = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - no path, but a name
-    except OSError as error:
-        processes = f"{os.getpid()}: {error}"
-    return f"{machine_name()}/{processes}/{os.getuid()}"
-
-
-def own_host(other: str) -> str:
-    """Return the numeric address of this machine that others reach.
-
-    It is what ``LMDBIO_HOST`` says; else the address on the way to another host, or, where that
-    is this machine by its own name, on the way out of it.
-
-    Args:
-        other: name or address of the other host; "": none is known.
-    """
-    given = os.environ.get(HOST, "").strip()
-    if given:
-        return str(socket.getaddrinfo(given, 1)[0][4][0])
-    for host in (other, OUTSIDE):
-        with contextlib.suppress(OSError):
-            found = _host_towards(host) if host else ""
-            if found and not ipaddress.ip_address(found).is_loopback:
-                return found
-    return "127.0.0.1"
-
-
-def _host_towards(other: str) -> str:
-    family, _, _, _, address = socket.getaddrinfo(other, 1, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends nothing
-        return str(probe.getsockname()[0]).partition("%")[0]
 
 
 def _partners(rank: int, size: int) -> list[int]:
@@ -163,12 +89,17 @@ class _Gathering:
                 to = (transport.rank - distance) % size
                 transport.send(to, GATHER, (self._number, answers[: size - distance]))
                 self._sent = distance
-            sender = (transport.rank + distance) % size
+            sender = self.sender
             found = transport.find_step(self._number, sender)
             if found is None:
                 return False
             self._known = answers + found, 2 * distance
             transport.forget(sender, GATHER, self._number)
+
+    @property
+    def sender(self) -> int:
+        """The rank whose message comes next; it may wait for a rank behind it in turn."""
+        return (self._transport.rank + self._known[1]) % self._transport.size
 
     def answers(self) -> list[bytes]:
         """Return what each rank gave."""
@@ -205,57 +136,19 @@ class SocketTransport:
         self._pid, self._asking = os.getpid(), threading.RLock()
         self._checked_s = 0.0
         self._left_s: dict[int, float] = {}  # when ranks were first seen to have left
-        self.mesh, self._homes = self._meet(store)
-        self._channel = SocketChannel(self)
+        self.mesh, self._homes = meeting.meet(rank, size, store)
+        for child in _children(rank, size):
+            self.send(child, MEET, self._homes)
+        self.mesh.met()
         for other in {*_partners(rank, size), self.near_ranks()[0]} - {rank}:
             self.mesh.connect(other)
+        self._channel = SocketChannel(self)
         _alive.append(self)
 
     @property
     def group(self) -> SocketTransport:
         """The ``comm`` of a Reader of these ranks: this transport."""
         return self
-
-    # --- meeting
-
-    def _meet(self, store: Store) -> tuple[_core.Mesh, list[Home]]:
-        if self.rank == 0:
-            key = secrets.token_bytes(_core.Mesh.KEY_BYTES)
-            self.mesh = _core.Mesh(0, self.size, key)
-            own = Home(own_host(os.environ.get(MASTER, "")), self.mesh.port, _near())
-            store.set(KEY, json.dumps([key.hex(), *own]))
-            came = dict(self._await_home() for _ in range(self.size - 1))
-            store.delete_key(KEY)  # others may meet here later
-            homes = [own, *(came[rank] for rank in range(1, self.size))]
-        else:
-            text, *first = json.loads(store.get(KEY))
-            self.mesh = _core.Mesh(self.rank, self.size, bytes.fromhex(text))
-            own = Home(own_host(first[0]), self.mesh.port, _near())
-            self._place(0, Home(*first), own)
-            self.send(0, MEET, own)
-            _, homes = self._await_home()
-        for rank, home in enumerate(homes):
-            self._place(rank, home, own)
-        for rank in _children(self.rank, self.size):
-            self.send(rank, MEET, homes)
-        self.mesh.met()
-        return self.mesh, homes
-
-    def _place(self, rank: int, home: Home, own: Home) -> None:
-        self.mesh.place(rank, home.host, home.port, is_near=home.near == own.near)
-
-    def _await_home(self) -> tuple[int, Any]:
-        deadline, seen = time.monotonic() + MEET_SECONDS_MAX, 0
-        while True:
-            message = self.mesh.take(MEET)
-            if message is not None:
-                return message.sender, pickle.loads(message.body)
-            lost = self.mesh.lost()
-            if lost is not None:
-                raise PeerError(f"rank {lost[0]} is lost: {lost[1]}")
-            if time.monotonic() > deadline:
-                raise PeerError(f"a rank has not come within {MEET_SECONDS_MAX:g} s")
-            seen = self.mesh.wait(seen)
 
     def near_ranks(self) -> list[int]:
         """Return the ranks that share memory with this one, itself among them."""
@@ -316,6 +209,22 @@ class SocketTransport:
     def begin_meeting(self) -> _Gathering:
         """Begin to wait until all ranks are here."""
         return _Gathering(self, b"")
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here: one that does not come in time is lost to all of them.
+
+        Raises:
+            PeerError: a rank does not come, or is lost.
+        """
+        self.check(self.rank)
+        gathering, seen = self.begin_meeting(), 0
+        deadline_s = time.monotonic() + meeting.SECONDS_MAX
+        while not gathering.has_ended():
+            if time.monotonic() > deadline_s:
+                late = f"rank {self.rank} has waited {meeting.SECONDS_MAX:g} s for it"
+                self._fail(gathering.sender, late)
+                self.check(gathering.sender)
+            seen = self.mesh.wait(seen)
 
     def node_group(self) -> SocketNodeGroup:
         """Return the ranks that share memory with this one."""
@@ -423,8 +332,20 @@ class SocketTransport:
 
 #: The transports of this process, which leave when it ends.
 _alive: list[SocketTransport] = []
-os.register_at_fork(after_in_child=_alive.clear)  # they are the parent's
 _of_groups: weakref.WeakKeyDictionary[Any, SocketTransport] = weakref.WeakKeyDictionary()
+#: Process groups that this process was forked with: a parent speaks for their ranks.
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    _alive.clear()
+    _inherited.update(_of_groups)
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        _inherited.add(torch.group.WORLD)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -443,11 +364,22 @@ def is_process_group(what: object) -> bool:
     return group is not None and isinstance(what, group)
 
 
+def is_inherited(group: object) -> bool:
+    """Return whether a process group is a parent's, from which this process was forked."""
+    return group in _inherited
+
+
 def transport_of_group(group: Any) -> SocketTransport:
     """Return the transport of a process group's ranks. Collective over it the first time.
 
     It needs the group's store for as long as the ranks meet, and the group itself for nothing.
+
+    Raises:
+        As ``SocketTransport``.
+        Error: a parent of this process is one of the ranks.
     """
+    if is_inherited(group):
+        raise Error("this process was forked from a rank of the process group, and is none itself")
     transport = _of_groups.get(group)
     if transport is None or not transport.is_open:
         transport = SocketTransport(group.rank(), group.size(), _store_of(group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ class Folder:
         while not path.exists():
             time.sleep(0.005)
         return path.read_bytes()
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not (self.folder / f"{self.name}-{keys[0]}").exists():
+            if time.monotonic() > deadline:
+                raise RuntimeError("wait timeout")
+            time.sleep(0.005)
 
     def delete_key(self, key: str) -> None:
         (self.folder / f"{self.name}-{key}").unlink()
