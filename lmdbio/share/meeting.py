@@ -6,7 +6,8 @@
 
 Then each connects to those whose end it is to hear of, and waits until they hear it: from then on
 a rank that ends without a farewell is lost. Every wait is bounded, and ends with an error that
-names the ranks that have not come.
+names the ranks that have not come. No rank is misled by an address that a dead job has left in the
+store.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ from lmdbio.errors import PeerError
 from lmdbio.share.memory import machine_name
 from lmdbio.share.transport import ranks_text
 
-__all__ = ["MEET", "Home", "Store", "connect", "meet", "own_host", "own_near"]
+__all__ = [
+    "MEET",
+    "Home",
+    "Place",
+    "Store",
+    "connect",
+    "meet",
+    "own_host",
+    "own_near",
+    "place_of_torchrun",
+]
 
 T = TypeVar("T")
 
@@ -36,6 +47,8 @@ T = TypeVar("T")
 MEET = 1 << 20
 #: The store's key of rank 0's address, and the variable that says where torchrun's store is.
 KEY, MASTER = "lmdbio", "MASTER_ADDR"
+#: Variables beside it: torchrun's ranks of the job, and of this machine, and this one's number.
+BY_TORCHRUN = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK")
 #: Environment variable: name or address by which other machines reach this one.
 HOST = "LMDBIO_HOST"
 #: Addresses that no machine has (RFC 5737, RFC 3849): the way to them leads out.
@@ -43,6 +56,8 @@ OUTSIDE = "192.0.2.1", "2001:db8::1"
 #: Rank 0 waits so long for all others, and these for it; and they a little longer, for it says who
 #: has not come.
 MEET_SECONDS_MAX, WORD_SECONDS = 300.0, 10.0
+#: Between two attempts to reach rank 0.
+RETRY_SECONDS = 0.05
 
 
 class Store(Protocol):
@@ -89,7 +104,7 @@ class Rank(Protocol):
     homes: dict[int, Home]
 
     def listen(self, key: bytes, other: str) -> Home:
-        """Begin to listen; return where others find this rank."""
+        """Begin to listen, or begin anew; return where others find this rank."""
 
     def place(self, rank: int, home: Home) -> None:
         """Note where a rank listens."""
@@ -151,6 +166,38 @@ def _hosts_towards(other: str) -> Iterator[str]:
                 yield str(probe.getsockname()[0]).partition("%")[0]
 
 
+class Place(NamedTuple):
+    """Where this process is in a job of torchrun's.
+
+    Attributes:
+        ranks, machines: number of ranks, and of machines that they run on.
+        address: address by which other machines' ranks would ask for this one; "": there is none.
+        problem: reason why they would not reach it, in words; "": they would.
+    """
+
+    ranks: int
+    machines: int
+    address: str = ""
+    problem: str = ""
+
+
+def place_of_torchrun() -> Place | None:
+    """Return where torchrun's variables say that this process is; None: they are not all set."""
+    texts = [os.environ.get(name, "").strip() for name in BY_TORCHRUN]
+    if not all(text.isdecimal() for text in texts) or not os.environ.get(MASTER):
+        return None
+    ranks, here = int(texts[0]), max(1, int(texts[1]))
+    place = Place(ranks, -(-ranks // here))
+    try:
+        place = place._replace(address=own_host(os.environ[MASTER]))
+    except ValueError as error:
+        return place._replace(problem=str(error))
+    if place.machines > 1 and ipaddress.ip_address(place.address).is_loopback:
+        own = f"{place.address} is the address of every machine to itself"
+        return place._replace(problem=f"{own}: set {HOST} to the one in the job's network")
+    return place
+
+
 # --- meeting ------------------------------------------------------------------------------
 
 
@@ -171,13 +218,7 @@ def meet(own: Rank, store: Store, children: Sequence[int]) -> None:
             store.delete_key(KEY)  # others may meet here later
         homes = [own.homes[rank] for rank in range(own.size)]
     else:
-        text, *first = json.loads(_wait_for_key(store))
-        home = own.listen(bytes.fromhex(text), first[0])
-        own.place(0, Home(*first))
-        own.send(0, MEET, home)
-        seconds_max = MEET_SECONDS_MAX + WORD_SECONDS
-        found = _await(own, lambda: own.mesh.take(MEET), lambda: [0], seconds_max)
-        homes = pickle.loads(found.body)
+        homes = _ask_first(own, store)
         for rank, home in enumerate(homes):
             own.place(rank, home)
     for rank in children:
@@ -198,9 +239,39 @@ def connect(own: Rank, others: Collection[int]) -> None:
     own.mesh.met()
 
 
-def _wait_for_key(store: Store) -> bytes:
+def _ask_first(own: Rank, store: Store) -> list[Home]:
+    """Return where all ranks are, by way of rank 0.
+
+    The store may hold the address of a job that was killed while its ranks met, for torchrun
+    starts the next one over the same store. Nobody welcomes this rank there: rank 0 is still to
+    come.
+    """
+    deadline, is_welcome = time.monotonic() + MEET_SECONDS_MAX, False
+
+    def word() -> _core.MeshMessage | None:
+        nonlocal is_welcome
+        is_welcome = is_welcome or own.mesh.states()[0] is _core.PeerState.HERE
+        return own.mesh.take(MEET)
+
+    while True:
+        text, *first = json.loads(_wait_for_key(store, deadline))
+        home = own.listen(bytes.fromhex(text), first[0])
+        own.place(0, Home(*first))
+        own.send(0, MEET, home)
+        try:
+            found = _await(own, word, lambda: [0], MEET_SECONDS_MAX + WORD_SECONDS)
+        except PeerError:
+            if is_welcome or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        else:
+            homes: list[Home] = pickle.loads(found.body)
+            return homes
+
+
+def _wait_for_key(store: Store, deadline: float) -> bytes:
     try:
-        store.wait([KEY], timedelta(seconds=MEET_SECONDS_MAX))
+        store.wait([KEY], timedelta(seconds=max(0.001, deadline - time.monotonic())))
     except RuntimeError as error:
         raise PeerError(f"rank 0 is lost: {_absence([0], MEET_SECONDS_MAX)}") from error
     return store.get(KEY)

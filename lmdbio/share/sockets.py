@@ -29,13 +29,14 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
+from lmdbio.share import meeting
 from lmdbio.share.meeting import MEET, Home, Store, connect, meet, own_host, own_near
 from lmdbio.share.memory import wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
 from lmdbio.share.socket_channel import SocketChannel
 from lmdbio.share.transport import describe, end_messages
 
-__all__ = ["SocketTransport", "is_process_group", "transport_of_group"]
+__all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
 
 #: Tags of what is no letter of a Reader's (``share.mail``).
 GATHER, ARRAY, FAILED = range(MEET + 1, MEET + 4)
@@ -89,12 +90,17 @@ class _Gathering:
                 to = (transport.rank - distance) % size
                 transport.send(to, GATHER, (self._number, answers[: size - distance]))
                 self._sent = distance
-            sender = (transport.rank + distance) % size
+            sender = self.sender
             found = transport.find_step(self._number, sender)
             if found is None:
                 return False
             self._known = answers + found, 2 * distance
             transport.forget(sender, GATHER, self._number)
+
+    @property
+    def sender(self) -> int:
+        """The rank whose message comes next; it may wait for a rank behind it in turn."""
+        return (self._transport.rank + self._known[1]) % self._transport.size
 
     def answers(self) -> list[bytes]:
         """Return what each rank gave."""
@@ -157,13 +163,16 @@ class SocketTransport:
     # --- who is where
 
     def listen(self, key: bytes, other: str) -> Home:
-        """Begin to listen; return where others find this rank.
+        """Begin to listen, or begin anew; return where others find this rank.
 
         Args:
             key: the job's secret.
             other: name or address of a machine that is to reach this one; "": none is known.
         """
         host = own_host(other)
+        self.leave()
+        self._failure = None
+        self._left_s.clear()
         self.mesh = _core.Mesh(self.rank, self.size, key)
         self.has_left = False
         self.homes[self.rank] = home = Home(host, self.mesh.port, own_near())
@@ -241,6 +250,22 @@ class SocketTransport:
     def begin_meeting(self) -> _Gathering:
         """Begin to wait until all ranks are here."""
         return _Gathering(self, b"")
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here: one that does not come in time is lost to all of them.
+
+        Raises:
+            PeerError: a rank does not come, or is lost.
+        """
+        self.check(self.rank)
+        gathering, seen = self.begin_meeting(), 0
+        deadline_s = time.monotonic() + meeting.MEET_SECONDS_MAX
+        while not gathering.has_ended():
+            if time.monotonic() > deadline_s:
+                late = f"rank {self.rank} has waited {meeting.MEET_SECONDS_MAX:g} s for it"
+                self.fail(gathering.sender, late)
+                self.check(gathering.sender)
+            seen = self.mesh.wait(seen)
 
     def node_group(self) -> SocketNodeGroup:
         """Return the ranks that share memory with this one."""
@@ -350,8 +375,20 @@ class SocketTransport:
 
 #: The transports of this process, which leave when it ends.
 _alive: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_alive.clear)  # they are the parent's
 _of_groups: weakref.WeakKeyDictionary[Any, SocketTransport] = weakref.WeakKeyDictionary()
+#: Process groups that this process was forked with: a parent speaks for their ranks.
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    _alive.clear()
+    _inherited.update(_of_groups)
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        _inherited.add(torch.group.WORLD)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -370,13 +407,24 @@ def is_process_group(what: object) -> bool:
     return group is not None and isinstance(what, group)
 
 
+def is_inherited(group: object) -> bool:
+    """Return whether a process group is a parent's, from which this process was forked."""
+    return group in _inherited
+
+
 def transport_of_group(group: Any) -> SocketTransport:
     """Return the transport of a process group's ranks. Collective over it the first time.
 
     It needs the group's store for as long as the ranks meet, and the group itself for nothing.
+
+    Raises:
+        As ``SocketTransport``.
+        Error: a parent of this process is one of the ranks.
     """
+    if is_inherited(group):
+        raise Error("this process was forked from a rank of the process group, and is none itself")
     transport = _of_groups.get(group)
-    if transport is None or transport.has_left:  # a forked child's is its parent's, and says so
+    if transport is None or transport.has_left:
         transport = SocketTransport(group.rank(), group.size(), _store_of(group))
         _of_groups[group] = transport
     return transport

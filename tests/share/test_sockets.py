@@ -6,6 +6,7 @@ Ranks are threads of this process where nobody has to die; each has its own mesh
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
 import signal
@@ -26,7 +27,7 @@ import pytest
 
 from lmdbio.errors import Error, PeerError
 from lmdbio.share import meeting
-from lmdbio.share.meeting import own_host
+from lmdbio.share.meeting import Place, own_host, place_of_torchrun
 from lmdbio.share.sockets import SocketTransport, transport_of_group
 from tests.support import ROOT, databases
 
@@ -388,3 +389,74 @@ def test_a_killed_rank_is_named_by_all_others(
         for each in running:
             each.kill()
             each.wait()
+
+
+def test_a_rank_that_comes_to_no_barrier_is_named_by_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 0.3)
+    transports = meet(3, Store())
+
+    def run(rank: int) -> None:
+        if rank != 1:
+            with pytest.raises(PeerError, match=r"rank 1 .* has waited 0\.3 s for it"):
+                transports[rank].barrier()
+
+    on_all(3, run)
+    # It hears of it wherever it meets the others next.
+    with pytest.raises(PeerError, match="rank 1 is lost"):
+        transports[1].barrier()
+    end(transports)
+
+
+def test_a_barrier_holds_all_ranks_until_the_last_one_comes() -> None:
+    transports, come = meet(5, Store()), [False] * 5
+
+    def run(rank: int) -> bool:
+        time.sleep(0.02 * (4 - rank))
+        come[rank] = True
+        transports[rank].barrier()
+        return all(come)
+
+    for _ in range(3):
+        come[:] = [False] * 5
+        assert all(on_all(5, run))
+    end(transports)
+
+
+def test_an_address_that_a_killed_job_has_left_misleads_no_rank() -> None:
+    """It was killed while its ranks met; torchrun starts the next one over the same store."""
+    store = Store()
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        address = ["00" * 16, "127.0.0.1", dead.getsockname()[1], "elsewhere"]
+        store.set(meeting.KEY, json.dumps(address))  # where nobody listens
+
+    def run(rank: int) -> SocketTransport:
+        if rank == 0:
+            time.sleep(0.5)  # others have tried it by then
+        return SocketTransport(rank, 3, store)
+
+    transports = on_all(3, run)
+    assert on_all(3, lambda rank: finish(transports[rank].begin_gather(b"x"))) == [[b"x"] * 3] * 3
+    end(transports)
+
+
+@pytest.mark.parametrize(("variables", "place"), [
+    ({"LMDBIO_HOST": "10.0.0.5"}, Place(8, 2, "10.0.0.5")),
+    ({"LMDBIO_HOST": "127.0.0.1"}, Place(8, 2, "127.0.0.1", "is the address of every machine")),
+    ({"LMDBIO_HOST": "127.0.0.1", "LOCAL_WORLD_SIZE": "8"}, Place(8, 1, "127.0.0.1")),
+    ({"LMDBIO_HOST": "no.such.host.invalid"}, Place(8, 2, "", "LMDBIO_HOST=no.such")),
+    ({"RANK": ""}, None), ({"WORLD_SIZE": "many"}, None), ({"MASTER_ADDR": ""}, None),
+], ids=str)  # fmt: skip
+def test_where_torchrun_has_put_this_process(
+    variables: dict[str, str], place: Place | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost"}
+    for name, text in (usual | variables).items():
+        monkeypatch.setenv(name, text)
+    found = place_of_torchrun()
+    assert (found is None) == (place is None)
+    if found is not None and place is not None:
+        assert found[:3] == place[:3] and place.problem in found.problem
+        assert bool(found.problem) == bool(place.problem)
