@@ -273,7 +273,8 @@ def _wait_for_key(store: Store, deadline: float) -> bytes:
     try:
         store.wait([KEY], timedelta(seconds=max(0.001, deadline - time.monotonic())))
     except RuntimeError as error:
-        raise PeerError(f"rank 0 is lost: {_absence([0], MEET_SECONDS_MAX)}") from error
+        absence = _absence([0], MEET_SECONDS_MAX)
+        raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
     return store.get(KEY)
 
 
