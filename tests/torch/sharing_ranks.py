@@ -6,8 +6,10 @@ ends the job's transport, since a rank does not come.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import lmdbio
 from lmdbio.errors import PeerError
+from lmdbio.reader import reader
 from lmdbio.share import meeting
 from lmdbio.torch import Loader
 
@@ -136,6 +139,27 @@ def arguments_that_differ_are_named_on_all_ranks() -> None:
         assert epochs(loader, 1) == plain(1)
 
 
+def a_rank_that_waits_for_one_that_does_not_iterate_says_so() -> None:
+    reader.WAIT_SECONDS_LOGGED, texts = 0.3, []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("lmdbio").addHandler(handler)
+    words = {"ranks_per_node": 2, "comm": dist.group.WORLD, "memory_bytes_max": "1M"}
+    with Loader(PATH, 4, cache=CACHE, **words, **WORDS) as loader:
+        if dist.get_rank() == 0:
+            waits = threading.Thread(target=epochs, args=(loader, 20))
+            waits.start()
+            begun = time.monotonic()
+            while not any("a rank that does not iterate" in text for text in texts):
+                assert time.monotonic() - begun < SECONDS_MAX
+                time.sleep(0.05)
+        dist.barrier()
+        if dist.get_rank() == 1:
+            assert not texts and len(epochs(loader, 20)) == 20 * len(loader)
+        else:
+            waits.join()
+
+
 def ranks_that_do_not_come_are_named_on_all_others() -> None:
     meeting.MEET_SECONDS_MAX = 1.0
     rank = dist.get_rank()
@@ -160,6 +184,7 @@ def main() -> None:
         what_they_cannot_share_each_process_caches_by_itself,
         children_cache_by_themselves,
         arguments_that_differ_are_named_on_all_ranks,
+        a_rank_that_waits_for_one_that_does_not_iterate_says_so,
         ranks_that_do_not_come_are_named_on_all_others,
     ):
         case()
