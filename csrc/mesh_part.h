@@ -143,6 +143,9 @@ void *lio_mesh_carry(void *mesh);
 struct sockaddr_un;
 unsigned lio_mesh_name(const lio_mesh *mesh, uint32_t rank, struct sockaddr_un *out);
 
+/* Lets a Unix socket hold a message of rows. */
+void lio_mesh_widen(int fd);
+
 /* Has the kernel notice that a machine has died, while nothing is to be acknowledged. */
 void lio_mesh_watch_peer(int fd);
 

@@ -126,7 +126,9 @@ static int dial(lio_mesh *m, lio_link *link, bool is_near)
     link->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return errno;
-    if (!is_near)
+    if (is_near)
+        lio_mesh_widen(link->fd);
+    else
         lio_mesh_watch_peer(link->fd);
     if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
         return errno;

@@ -5,6 +5,7 @@ Method: as in test_reader_mpi.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from lmdbio.convert.convert import convert
 from tests.support.range_server import Fault, RangeServer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+
+#: How long a server is silent, and the share of a core that ranks may take meanwhile.
+SILENT_S, CORE_MAX = 20, {"root": 0.04, "rank": 0.005}
 
 
 @pytest.fixture
@@ -43,6 +47,17 @@ def test_a_server_that_refuses_ends_the_job_with_its_reason(
     url = server.url("/data.mdb")
     told = mpi.run(4, "remote.py", url, 2, env=nodes_of_its_own, expect=None)
     assert "status 403" in told and "cases" not in told
+
+
+def test_ranks_that_wait_for_a_silent_server_take_hardly_any_processor(
+    mpi: launch.Mpi, server: RangeServer
+) -> None:
+    server.plan = lambda asked: Fault(delay_s=SILENT_S) if (asked.first or 0) > 300_000 else None
+    told = mpi.run(4, "waiting.py", server.url("/data.mdb"), SILENT_S)
+    waits = re.findall(r"waited: (root|rank) ([\d.]+) ([\d.]+)", told)
+    assert sorted(who for who, _, _ in waits) == ["rank", "rank", "root", "root"], told
+    assert all(float(seconds) > SILENT_S / 2 for _, _, seconds in waits), told
+    assert all(float(share) < CORE_MAX[who] for who, share, _ in waits), told
 
 
 def test_roots_compare_samples_where_the_server_tells_no_state(
