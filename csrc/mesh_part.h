@@ -142,9 +142,12 @@ void *lio_mesh_carry(void *mesh);
 struct sockaddr_un;
 unsigned lio_mesh_name(const lio_mesh *mesh, uint32_t rank, struct sockaddr_un *out);
 
+/* Lets a Unix socket hold a message of rows. */
+void lio_mesh_widen(int fd);
+
 /* Has the kernel notice that a machine has died, while nothing is to be acknowledged; and always, where so
  * little is written that the other one is never too full to take it. */
-void lio_mesh_watch_peer(int fd, bool writes_little);
+void lio_mesh_keep_alive(int fd, bool writes_little);
 
 /* Whether the other machine owes an answer, and has given none for `since_ms`. A process that is only
  * stopped owes nothing: its kernel acknowledges, or answers the probes of a full receiver. */

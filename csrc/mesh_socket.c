@@ -27,7 +27,14 @@ static void set_option(int fd, int level, int name, int value)
                      sizeof value); /* where it fails, the default holds */
 }
 
-void lio_mesh_watch_peer(int fd, bool writes_little)
+/* TCP finds out how much to have under way. A Unix socket holds 208 KiB by default: both ends are then
+ * woken nine times as often, and rows travel at 0.8 of the rate. With 2 MiB and more they leave the cache. */
+void lio_mesh_widen(int fd)
+{
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, LIO_MESSAGE_BYTES);
+}
+
+void lio_mesh_keep_alive(int fd, bool writes_little)
 {
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

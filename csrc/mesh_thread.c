@@ -131,8 +131,10 @@ static int dial(lio_mesh *m, lio_link *link, bool is_near)
     link->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return errno;
-    if (!is_near)
-        lio_mesh_watch_peer(link->fd, false);
+    if (is_near)
+        lio_mesh_widen(link->fd);
+    else
+        lio_mesh_keep_alive(link->fd, false);
     if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
         return errno;
     if (connect(link->fd, to, size) != 0)
@@ -388,7 +390,7 @@ static void accept_some(lio_mesh *m, int listener)
                               .since_ns = lio_now_ns(),
                               .next = m->incoming};
         if (listener == m->listeners[0])
-            lio_mesh_watch_peer(fd, true);
+            lio_mesh_keep_alive(fd, true);
         if (!add(m, fd, EPOLLIN | EPOLLRDHUP, &one->kind)) {
             (void)close(fd);
             free(one);
