@@ -307,6 +307,7 @@ def test_py_lmdb_runs_at_its_better_readahead(
 
 
 @pytest.mark.mpi
+@pytest.mark.more
 def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from lmdbio.cli import main; main()", "demo", "--json"]
     sizes = ["--megabytes", "3", "--repeats", "1"]

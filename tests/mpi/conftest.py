@@ -12,6 +12,7 @@ import pytest
 import together
 
 from lmdbio.convert.convert import convert
+from tests.support.range_server import Asked, Fault, RangeServer
 
 SHM = Path("/dev/shm")
 #: How the files of shared windows are called: MPICH's, and Open MPI's.
@@ -82,6 +83,38 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with copies of the fixed ones, one of which is exact."""
     return data.write_copies(tmp_path_factory.mktemp("copies"))
+
+
+def _served_otherwise(asked: Asked) -> Fault | None:
+    """Of one folder no answer tells the state; of another one the end of a file is refused."""
+    if asked.path.startswith("/stateless/"):
+        return Fault(headers={"Last-Modified": None})
+    is_refused = asked.path.startswith("/refused/") and (asked.first or 0) > 100_000
+    return Fault(status=403) if is_refused else None
+
+
+@pytest.fixture(scope="session")
+def server(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    """The mixed ones in three folders of a server, with a provenance file in each."""
+    with RangeServer({"/data.mdb": (mixed / "data.mdb").read_bytes()}) as server:
+        sidecar = tmp_path_factory.mktemp("served") / "x.prov"
+        convert(server.url("/data.mdb"), output=sidecar)
+        server.files["/data.mdb.prov"] = sidecar.read_bytes()
+        for folder in ("/stateless", "/refused"):
+            server.files |= {f"{folder}{path}": server.files[path] for path in [*server.files][:2]}
+        server.etags["/stateless/data.mdb"] = ""
+        server.plan = _served_otherwise
+        yield server
+
+
+@pytest.fixture(scope="session")
+def url(server: RangeServer) -> str:
+    return server.url("/data.mdb")
+
+
+@pytest.fixture(scope="session")
+def stateless_url(server: RangeServer) -> str:
+    return server.url("/stateless/data.mdb")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import endure
 import launch
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 
 def test_readers_made_closed_and_failed_leave_nothing_behind(

@@ -5,50 +5,34 @@ Method: as in test_reader_mpi.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import launch
 import pytest
 
-from lmdbio.convert.convert import convert
-from tests.support.range_server import Fault, RangeServer
+from tests.support.range_server import RangeServer
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
-
-
-@pytest.fixture
-def server(mixed: Path, tmp_path: Path) -> Iterator[RangeServer]:
-    with RangeServer({"/data.mdb": (mixed / "data.mdb").read_bytes()}) as server:
-        convert(server.url("/data.mdb"), output=tmp_path / "x.prov")
-        server.files["/data.mdb.prov"] = (tmp_path / "x.prov").read_bytes()
-        yield server
+pytestmark = pytest.mark.mpi
 
 
-def test_roots_fetch_and_ranks_share_on_two_nodes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], server: RangeServer
-) -> None:
-    told = mpi.run(4, "remote.py", server.url("/data.mdb"), 2, env=nodes_of_its_own)
-    assert told.count("6 cases") == 4
+@pytest.mark.program("remote.py", "url", 2, ranks=4)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_roots_fetch_and_ranks_share_on_two_nodes(output: str) -> None:
+    assert output.count("6 cases") == 4
 
 
-def test_one_root_fetches_for_all_ranks_of_a_node(mpi: launch.Mpi, server: RangeServer) -> None:
-    assert mpi.run(3, "remote.py", server.url("/data.mdb"), 1).count("6 cases") == 3
+@pytest.mark.program("remote.py", "url", 1, ranks=3)
+def test_one_root_fetches_for_all_ranks_of_a_node(output: str) -> None:
+    assert output.count("6 cases") == 3
+
+
+@pytest.mark.program("remote.py", "stateless_url", 2, ranks=4)
+@pytest.mark.usefixtures("nodes_of_its_own")
+def test_roots_compare_samples_where_the_server_tells_no_state(output: str) -> None:
+    assert output.count("6 cases") == 4
 
 
 def test_a_server_that_refuses_ends_the_job_with_its_reason(
     mpi: launch.Mpi, nodes_of_its_own: dict[str, str], server: RangeServer
 ) -> None:
-    server.plan = lambda asked: Fault(status=403) if (asked.first or 0) > 100_000 else None
-    url = server.url("/data.mdb")
+    url = server.url("/refused/data.mdb")
     told = mpi.run(4, "remote.py", url, 2, env=nodes_of_its_own, expect=None)
     assert "status 403" in told and "cases" not in told
-
-
-def test_roots_compare_samples_where_the_server_tells_no_state(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], server: RangeServer
-) -> None:
-    server.etags["/data.mdb"] = ""
-    server.plan = lambda asked: Fault(headers={"Last-Modified": None})
-    told = mpi.run(4, "remote.py", server.url("/data.mdb"), 2, env=nodes_of_its_own)
-    assert told.count("6 cases") == 4
