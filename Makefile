@@ -75,7 +75,7 @@ test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; eight minutes 
 	wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
 	$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
-test-more: $(VENV)/.dev  ## run ranks under Open MPI, the C core under sanitizers, and try the wheel; some minutes
+test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, all contestants, and try the wheel; ten minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
 
 test-long: $(VENV)/.dev  ## run all cases of the tests that search at random, or moment by moment; some minutes

@@ -41,6 +41,7 @@ def legs_of(made: Dataset, folder: Path) -> list[Findings]:
     return [demo.leg_of(bench, made, leg, 5) for leg in demo.LEGS]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_every_contestant_hands_out_every_value(small: Dataset, tmp_path: Path) -> None:
     legs = legs_of(small, tmp_path)

@@ -104,6 +104,7 @@ def tried(access: str, processes: int) -> Iterator[tuple[str, Contestant]]:
             yield name, one
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_every_contestant_reads_the_records_it_should(
@@ -131,6 +132,7 @@ def test_every_contestant_reads_the_records_it_should(
     assert len(outcome.laps) == (first.workload.iterations * processes) * (access == "random")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_records_of_several_files_are_read_by_those_that_can(
@@ -160,6 +162,7 @@ def test_records_of_several_files_are_read_by_those_that_can(
     assert {"open", "plain-pread", "fio-direct"} <= set(absent)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("access", ["sequential", "random"])
 def test_checksums_see_the_same_bytes_whoever_adds_them_up(
     small: Dataset, tmp_path: Path, access: str
@@ -195,6 +198,7 @@ def test_every_byte_counts_in_a_checksum(size: int) -> None:
             assert weigh(changed) != weigh(value)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_a_named_database_is_read_by_everybody(tmp_path: Path, access: str) -> None:
     with lmdb.open(str(tmp_path / "set"), max_dbs=2, map_size=1 << 26) as env:

@@ -88,6 +88,7 @@ def some_mpi() -> launch.Mpi:
     pytest.skip(reason)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_two_nodes_keep_the_file_together(images: Path) -> None:
     mpi = some_mpi()

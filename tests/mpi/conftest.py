@@ -25,10 +25,14 @@ ENDING_SECONDS_MAX = 5
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests under all MPIs but the first, which counts for every change at once."""
+    """Mark the tests under all MPIs but the first, and those of nodes that MPI itself makes.
+
+    ``make test`` runs the others, whose nodes are played.
+    """
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if parameters.get("mpi", launch.NAMES[0]) in launch.NAMES[1:]:
+        is_another = parameters.get("mpi", launch.NAMES[0]) in launch.NAMES[1:]
+        if is_another or "nodes_of_its_own" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.more)
 
 
