@@ -107,6 +107,7 @@ def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they
     assert "told before" in output
 
 
+@pytest.mark.more
 @pytest.mark.program("lagging.py", "fixed", 1, ranks=4)
 def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(output: str) -> None:
     """Nodes of one rank."""
