@@ -50,7 +50,7 @@ void lio_copy_rows(const uint64_t *from, const uint64_t *lengths, const uint64_t
         lio_copy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], (size_t)lengths[i]);
 }
 
-void lio_heap_keep(void)
+void lio_heap_retain(void)
 {
     /* Below 32 MiB, which glibc always gives back; never touched, so that it takes no memory. */
     void *volatile block = malloc(HEAP_KEEP_BYTES);

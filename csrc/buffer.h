@@ -37,6 +37,6 @@ void lio_copy_rows(const uint64_t *from, const uint64_t *lengths, const uint64_t
  * go, that was seen to be a third of the processor time. A program that frees one large array
  * brings about the same: glibc grows its thresholds to what was freed (mallopt(3),
  * M_MMAP_THRESHOLD); others ignore it. */
-void lio_heap_keep(void);
+void lio_heap_retain(void);
 
 #endif

@@ -24,7 +24,7 @@ GLUE = [
         "lookup.h",
         "items.h",
         "values.h",
-        "watch.h",
+        "monitor.h",
         "transaction.h",
         "position.h",
         "owner.h",

@@ -55,7 +55,7 @@ static uint32_t by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
 
 #if defined(__x86_64__)
 
-#define BY_PROCESSOR __attribute__((target("sse4.2")))
+#define BY_PROCESSOR __attribute__((target("sse4.2,crc32")))
 
 static bool processor_can(void)
 {

@@ -585,7 +585,7 @@ void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *p
     lio_pages_unlock(cursor->main.pages);
 }
 
-void lio_cursor_past(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns)
+void lio_cursor_bypassed(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns)
 {
-    lio_readahead_past(&cursor->main, bytes, duration_ns);
+    lio_readahead_bypassed(&cursor->main, bytes, duration_ns);
 }

@@ -113,6 +113,6 @@ void lio_cursor_become(lio_cursor *cursor, lio_cursor *from);
 /* cdef: resume */
 
 /* How many bytes such engines have read since reading ahead began, and how long it took. */
-void lio_cursor_past(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns);
+void lio_cursor_bypassed(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns);
 
 #endif

@@ -73,7 +73,7 @@ int lio_engine_open_joined(const char *names, const lio_part *parts, size_t coun
     return code != LIO_OK ? code : engine_make(file, depth, out, error);
 }
 
-int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error)
+int lio_engine_reopen(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error)
 {
     lio_file file = engine->file;
     char name[sizeof "/proc/self/fd/-2147483648"];

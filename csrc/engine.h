@@ -73,7 +73,7 @@ int lio_engine_open_joined(const char *names, const lio_part *parts, size_t coun
 /* Opens the file of another engine once more, with a depth and a descriptor of its own, for which the
  * kernel reads ahead. Joined files: both have the same descriptors, and the same mapping.
  * LIO_ERR_UNSUPPORTED where there is none. */
-int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error);
+int lio_engine_reopen(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error);
 
 /* Tells that what is read lies anywhere: the kernel is not to read ahead of joined files, whenever they
  * are opened. A hint; does nothing for others, whose descriptor the caller has. */

@@ -32,9 +32,9 @@ enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 /* Of a huge page. */
 enum { HUGE_BYTES = 2 << 20 };
 
-void lio_buffered_look(lio_buffered *known, int fd)
+void lio_buffered_probe(lio_buffered *known, int fd)
 {
-    lio_storage_glance(fd, &known->storage);
+    lio_storage_probe_type(fd, &known->storage);
     if (!known->storage.unmaps_first)
         known->refusal = "on this file system a cut of the file would be seen too late";
 }

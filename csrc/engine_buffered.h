@@ -29,7 +29,7 @@ struct lio_buffered {
 enum { LIO_MAPPED_FROM = 32 };
 
 /* Looks at the storage of a file that is open. */
-void lio_buffered_look(lio_buffered *known, int fd);
+void lio_buffered_probe(lio_buffered *known, int fd);
 
 /* The mapping, which `open` makes for `source`; NULL: there is none, or not yet. Each call is for a
  * read. */

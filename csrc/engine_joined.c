@@ -434,7 +434,7 @@ static int open_files(lio_source *source, const char *names, uint32_t open_max, 
 /* Looks at the storage, and whether all files can be mapped. */
 static void look(lio_source *source)
 {
-    lio_buffered_look(&source->known, lio_descriptors_first(source->files));
+    lio_buffered_probe(&source->known, lio_descriptors_first(source->files));
     for (size_t i = 1; i < source->count && source->known.refusal == NULL; i++)
         if (source->parts[i].device != source->parts[0].device)
             source->known.refusal = "the files lie on several file systems";

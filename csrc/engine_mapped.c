@@ -484,7 +484,7 @@ static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 
 static uint32_t bit_of(uint64_t window)
 {
-    return LIO_WINDOW << window % LIO_WINDOWS;
+    return (uint32_t)LIO_WINDOW << window % LIO_WINDOWS;
 }
 
 static void note_touched(lio_mapped *m, uint64_t place, uint64_t length)
@@ -549,8 +549,8 @@ size_t lio_mapped_copy_each(lio_mapped *m, const lio_read *reads, size_t count)
     return work.count;
 }
 
-size_t lio_mapped_untouched(const lio_mapped *m, const lio_mapped_file *file, uint64_t offset,
-                            uint64_t length)
+size_t lio_mapped_faults(const lio_mapped *m, const lio_mapped_file *file, uint64_t offset,
+                         uint64_t length)
 {
     uint64_t begin, end;
     size_t found = 0;

@@ -88,8 +88,8 @@ size_t lio_mapped_copy_each(lio_mapped *mapped, const lio_read *reads, size_t co
 /* How many faults lio_mapped_prefault would most likely make there, of what lio_mapped_holds has
  * just said to be held; 0 where it gains nothing: for short reads, and where the process had one
  * processor when the mapping was opened. Pages that the kernel has unmapped since are not known. */
-size_t lio_mapped_untouched(const lio_mapped *mapped, const lio_mapped_file *file, uint64_t offset,
-                            uint64_t length);
+size_t lio_mapped_faults(const lio_mapped *mapped, const lio_mapped_file *file, uint64_t offset,
+                         uint64_t length);
 
 /* Touches once what lio_mapped_copy would copy, in each window that the kernel maps at a fault: who
  * copies later is spared those, which take as long as the copies. */

@@ -39,7 +39,7 @@ static int source_open(lio_file *file, lio_error *error)
         }
         made.map = map;
     }
-    lio_storage_glance(file->fd, &storage);
+    lio_storage_probe_type(file->fd, &storage);
     made.unmaps_first = storage.unmaps_first;
     *file->source = made;
     return LIO_OK;

@@ -157,7 +157,7 @@ static size_t count_faults(const lio_engine *engine, lio_extent extent)
     lio_mapped_file *place;
     const lio_mapped *mapped = lio_buffered_find(&engine->file, &extent.offset, extent.length,
                                                  &place);
-    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, place, extent.offset, extent.length);
+    return mapped == NULL ? 0 : lio_mapped_faults(mapped, place, extent.offset, extent.length);
 }
 
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)

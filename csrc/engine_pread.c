@@ -15,7 +15,7 @@ static int source_open(lio_file *file, lio_error *error)
     if (source == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     source->fd = file->fd;
-    lio_buffered_look(&source->known, file->fd); /* programs open a file for each record */
+    lio_buffered_probe(&source->known, file->fd); /* programs open a file for each record */
     file->source = source;
     file->known = &source->known;
     return LIO_OK;

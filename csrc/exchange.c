@@ -49,7 +49,7 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
         p->is_done = true;
         lio_exchange_note(p, LIO_PEER_DONE);
         lio_exchange_drop_parts(x, p);
-        lio_exchange_tell_end(x, from);
+        lio_exchange_send_end(x, from);
     } else if (said[0] == END) {
         p->has_ended = true;
         p->promised = said[1];

@@ -218,7 +218,7 @@ void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t numb
 bool lio_exchange_send_rows(lio_exchange *x, uint32_t to);
 
 /* Tells a root once that it gets no more, behind all rows that were sent. */
-void lio_exchange_tell_end(lio_exchange *x, uint32_t to);
+void lio_exchange_send_end(lio_exchange *x, uint32_t to);
 
 void lio_exchange_drop_parts(lio_exchange *x, peer *p);
 void lio_exchange_drop_control(peer *p);

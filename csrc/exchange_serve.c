@@ -6,7 +6,7 @@
 #include "contract.h"
 #include "exchange_part.h"
 
-void lio_exchange_tell_end(lio_exchange *x, uint32_t to)
+void lio_exchange_send_end(lio_exchange *x, uint32_t to)
 {
     peer *p = &x->peer[to];
     if (!p->is_told_end && to != x->own) {
@@ -188,7 +188,7 @@ static void end_all(lio_exchange *x, void *subject)
     (void)subject;
     for (uint32_t i = 0; i < x->peers; i++) {
         lio_exchange_drop_parts(x, &x->peer[i]);
-        lio_exchange_tell_end(x, i);
+        lio_exchange_send_end(x, i);
     }
 }
 

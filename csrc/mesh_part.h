@@ -117,7 +117,7 @@ struct lio_mesh {
 };
 
 /* A greeting begins with it, and each head with its first four bytes. */
-static const uint8_t LIO_MESH_MAGIC[8] = "lmdbioM1";
+static const uint8_t LIO_MESH_MAGIC[8] = {'l', 'm', 'd', 'b', 'i', 'o', 'M', '1'};
 
 /* Numbers of 32 and 64 bits as they lie on a connection. */
 static inline uint32_t lio_mesh_u32(const uint8_t *from)

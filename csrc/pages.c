@@ -478,7 +478,7 @@ static int check_head(const lio_pages *pages, const lio_extent *where, const uin
                               where->length, error);
 }
 
-int lio_value_peek(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error)
+int lio_value_try_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error)
 {
     uint8_t head[HEADER_BYTES_MAX];
     uint32_t header = pages->layout.header_size;
@@ -512,7 +512,7 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
     uint8_t head[HEADER_BYTES_MAX];
     lio_read reads[2] = {{where->offset - header, header, header, head},
                          {where->offset, where->length, where->length, into}};
-    int code = lio_value_peek(pages, where, into, error);
+    int code = lio_value_try_read(pages, where, into, error);
     if (code != LIO_PENDING)
         return code;
     if (alignment > 1 || where->length < 32 * 1024)

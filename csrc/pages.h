@@ -65,7 +65,7 @@ void lio_snapshot_doubt(lio_snapshot *snapshot);
 
 /* cdef: skip */
 /* lio_value_read if it need not wait: LIO_PENDING when it would have to. */
-int lio_value_peek(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
+int lio_value_try_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
 
 /* The value at `where` in the engine's mapping, its header checked; NULL when it has none that
  * reaches so far. Touches the mapping: see engine_mmap.c for what that risks. */

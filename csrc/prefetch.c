@@ -175,7 +175,7 @@ static lio_engine *asker(lio_prefetch *s, stream *t)
         t->is_begun = true;
         if (t == &s->streams[0])
             lio_engine_clear_way(s->engine, s->file_end);
-        if (lio_engine_open_again(s->engine, 1, &t->engine, NULL) != LIO_OK)
+        if (lio_engine_reopen(s->engine, 1, &t->engine, NULL) != LIO_OK)
             t->engine = NULL;
     }
     return t->engine != NULL ? t->engine : s->engine;

@@ -101,7 +101,7 @@ void lio_readahead_close(lio_tree *tree)
     tree->lender = NULL;
 }
 
-void lio_readahead_past(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns)
+void lio_readahead_bypassed(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns)
 {
     const readahead *a = (const readahead *)tree->lender;
     *bytes = a != NULL ? a->past_bytes : 0;

@@ -21,7 +21,7 @@
 void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past);
 
 /* How many bytes such engines have read for this lender, and how long it took. */
-void lio_readahead_past(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns);
+void lio_readahead_bypassed(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns);
 
 /* `tree` has given its leaf back (lio_tree_return_leaf), or ends. Without a lender: nothing. */
 void lio_readahead_close(lio_tree *tree);

@@ -480,7 +480,7 @@ static void tell(const writer *w, lio_replayed *end)
     end->main_db = end->db;
     if (w->how.named)
         end->main_db = (lio_db){.depth = 1, .leaf_pages = 1, .entries = 1, .root = w->main_pgno};
-    lio_space_tell(&w->space, &end->free_db);
+    lio_space_record(&w->space, &end->free_db);
 }
 
 /* How many puts, from the first on, were to where they are expected. */

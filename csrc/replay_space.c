@@ -406,7 +406,7 @@ void lio_space_begin(lio_space *s)
     s->pool_last = 0;
 }
 
-void lio_space_tell(const lio_space *s, lio_db *out)
+void lio_space_record(const lio_space *s, lio_db *out)
 {
     bool is_empty = s->root == LIO_NO_PAGE;
     *out = (lio_db){.depth = !is_empty,

@@ -134,6 +134,6 @@ int lio_space_touch(lio_space *s, uint64_t *pgno, uint64_t *txnid);
 int lio_space_save(lio_space *s);
 
 /* The free list's database record. */
-void lio_space_tell(const lio_space *s, lio_db *out);
+void lio_space_record(const lio_space *s, lio_db *out);
 
 #endif

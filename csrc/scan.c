@@ -536,16 +536,16 @@ int lio_scan_settle(lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_
     return code;
 }
 
-void lio_scan_go_past(lio_scan *scan, lio_engine *engine)
+void lio_scan_bypass(lio_scan *scan, lio_engine *engine)
 {
     lio_pages_lock(lio_scan_pages(scan));
     scan->past = engine;
     lio_pages_unlock(lio_scan_pages(scan));
 }
 
-void lio_scan_past(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns)
+void lio_scan_bypassed(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns)
 {
-    lio_cursor_past(scan->cursor, bytes, duration_ns);
+    lio_cursor_bypassed(scan->cursor, bytes, duration_ns);
     *bytes += scan->past_bytes;
     *duration_ns += scan->past_ns;
 }

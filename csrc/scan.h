@@ -46,10 +46,10 @@ lio_pages *lio_scan_pages(const lio_scan *scan);
 
 /* From the next block on `engine` reads the values of large blocks (NULL: the cursor's engine
  * does again). It must live until the scan is closed. */
-void lio_scan_go_past(lio_scan *scan, lio_engine *engine);
+void lio_scan_bypass(lio_scan *scan, lio_engine *engine);
 
 /* How many bytes such engines have read, and how long it took. */
-void lio_scan_past(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns);
+void lio_scan_bypassed(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns);
 
 /* Makes the next block current and tells its number of records. LIO_NOTFOUND: the end.
  * LIO_PENDING: not all there after `timeout_ms`, ask again. An error in the middle of a
@@ -60,7 +60,7 @@ int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *erro
  * them as fit a core's cache, and says how many. */
 int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error);
 
-/* Whether that left values in the file, since lio_value_peek copies them out of a mapping. */
+/* Whether that left values in the file, since lio_value_try_read copies them out of a mapping. */
 bool lio_scan_is_in_place(const lio_scan *scan);
 
 /* Record `index` of the current block; borrowed until others are loaded (hold the lock of

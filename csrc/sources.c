@@ -297,7 +297,7 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
     return list_uses(s, place, team, spare, others, order, teams, blocks, begins);
 }
 
-/* --- keepers ---------------------------------------------------------------------------------- */
+/* --- owners ----------------------------------------------------------------------------------- */
 
 void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t count,
                        uint32_t *teams)
@@ -307,8 +307,8 @@ void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t cou
         teams[i] = team_of_place(seats, (uint64_t)places[i], (uint64_t)places[i] / size);
 }
 
-void lio_sources_keepers(const lio_keepers *k, uint32_t epoch, const int64_t *records,
-                         size_t count, const uint32_t *teams, uint32_t team, uint16_t *roots)
+void lio_sources_owners(const lio_owners *k, uint32_t epoch, const int64_t *records, size_t count,
+                        const uint32_t *teams, uint32_t team, uint16_t *roots)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t user = teams == NULL ? team : teams[i], nearest = k->root_count;

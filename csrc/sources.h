@@ -105,7 +105,7 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
                              int64_t *blocks, int64_t *begins, uint64_t *held_count,
                              uint64_t *used, uint64_t *scratch);
 
-/* --- keepers ------------------------------------------------------------------------------------ */
+/* --- owners ------------------------------------------------------------------------------------- */
 
 /* The roots that keep each record: roots[begins[record]] up to roots[begins[record + 1]]. Its own team
  * has a record all the time, others have it `since` an epoch of the same index. */
@@ -114,7 +114,7 @@ typedef struct {
     const uint16_t *roots;
     const uint32_t *since;
     uint32_t root_count;
-} lio_keepers;
+} lio_owners;
 
 /* Finds the team that uses each place; they count from seats->start. */
 void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t count,
@@ -123,7 +123,7 @@ void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t cou
 /* Finds the root that each record comes from in an epoch, or LIO_NO_HOME: that of the team that uses
  * it, where that keeps it; else the first one after that, counted round, from which others have it.
  * `teams` are those of the records; NULL: `team` is that of all. */
-void lio_sources_keepers(const lio_keepers *keepers, uint32_t epoch, const int64_t *records,
-                         size_t count, const uint32_t *teams, uint32_t team, uint16_t *roots);
+void lio_sources_owners(const lio_owners *owners, uint32_t epoch, const int64_t *records,
+                        size_t count, const uint32_t *teams, uint32_t team, uint16_t *roots);
 
 #endif

@@ -55,7 +55,7 @@ static void look_at_statx(int fd, lio_storage *out)
     }
 }
 
-void lio_storage_glance(int fd, lio_storage *out)
+void lio_storage_probe_type(int fd, lio_storage *out)
 {
     struct stat status;
     struct statfs system;
@@ -74,9 +74,9 @@ void lio_storage_glance(int fd, lio_storage *out)
     }
 }
 
-void lio_storage_look(int fd, lio_storage *out)
+void lio_storage_probe(int fd, lio_storage *out)
 {
-    lio_storage_glance(fd, out);
+    lio_storage_probe_type(fd, out);
     look_at_statx(fd, out);
 }
 

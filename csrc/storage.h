@@ -22,10 +22,10 @@ typedef struct {
 } lio_storage;
 
 /* `fd` may be any number; a bad one gives zeros. */
-void lio_storage_look(int fd, lio_storage *out);
+void lio_storage_probe(int fd, lio_storage *out);
 
 /* The same but `mount_id`, `direct_known` and `direct_alignment`, which take a call of the kernel more. */
-void lio_storage_glance(int fd, lio_storage *out);
+void lio_storage_probe_type(int fd, lio_storage *out);
 
 /* Whether two streams of the file would have a disk move its heads all the time: it has some, as far as
  * the kernel says, which does not read far ahead; or nobody knows. */

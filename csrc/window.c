@@ -254,7 +254,7 @@ void lio_window_leave(void *control, uint32_t root, uint32_t rank, int state)
     ring(&desk_of(control, root)->released_bell);
 }
 
-int lio_window_keep(void *control)
+int lio_window_retain(void *control)
 {
     return settle(header_of(control), LIO_WINDOW_KEEP);
 }

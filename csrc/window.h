@@ -70,7 +70,7 @@ void lio_window_release(void *control, uint32_t root, uint32_t rank, uint64_t re
 void lio_window_leave(void *control, uint32_t root, uint32_t rank, int state);
 
 /* Settles that nobody frees, unless it is settled otherwise. Returns what is settled. */
-int lio_window_keep(void *control);
+int lio_window_retain(void *control);
 
 /* Waits until the end is settled or, when `left` is not 0, until all ranks have at least left.
  * LIO_PENDING as above. */

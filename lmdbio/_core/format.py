@@ -207,7 +207,7 @@ def meta_bytes(engine: Engine, layout: Layout) -> bytes:
 
 #: Of a meta page, its header included: all that a commit changes there (csrc/format.h). As many as
 #: C compares of each.
-META_BYTES = int(lib.LIO_WATCH_BYTES)
+META_BYTES = int(lib.LIO_MONITOR_BYTES)
 
 
 def monitor(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
@@ -226,7 +226,7 @@ def monitor(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
     known = raw[: layout.page_size + META_BYTES]
     keep = engine.pointer, known
     cell: list[Any] = [None]
-    if lib.lio_glue_watch(keep[0], known, len(known), id(keep), id(cell)):
-        raise MemoryError("no memory for watching a file")
+    if lib.lio_glue_monitor(keep[0], known, len(known), id(keep), id(cell)):
+        raise MemoryError("no memory for monitoring a file")
     found: Callable[[], bool] = cell[0]
     return found

@@ -92,5 +92,5 @@ class JoinedEngine(Engine):
             )
         other = JoinedEngine.__new__(JoinedEngine)
         other._name(self._paths, self._parts, depth)
-        other._fill(partial(lib.lio_engine_open_again, self.pointer, depth))
+        other._fill(partial(lib.lio_engine_reopen, self.pointer, depth))
         return other

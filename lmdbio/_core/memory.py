@@ -150,4 +150,4 @@ def address_of(buffer: object) -> int:
 
 def keep_heap() -> None:
     """Spares the page faults of lists of large objects that come and go (csrc/buffer.h)."""
-    lib.lio_heap_keep()
+    lib.lio_heap_retain()

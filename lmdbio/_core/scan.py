@@ -71,12 +71,12 @@ class Scan:
         pointer = ffi.NULL if engine is None else engine.pointer
         if engine is not None and pointer not in self._engines:
             self._engines.append(pointer)
-        lib.lio_scan_go_past(self.pointer, pointer)
+        lib.lio_scan_bypass(self.pointer, pointer)
 
     def direct_reads(self) -> tuple[int, float]:
         """Bytes that such engines have read, and the seconds that they took, so far."""
         size, duration = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        lib.lio_scan_past(self.pointer, size, duration)
+        lib.lio_scan_bypassed(self.pointer, size, duration)
         return int(size[0]), int(duration[0]) / 1e9
 
     def record(self, index: int, wanted: int) -> tuple[bytes, bytes]:

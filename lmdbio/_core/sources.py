@@ -327,7 +327,7 @@ class OwnerTable:
             raise ValueError(f"{len(roots)} roots, {len(since)} epochs, {int(begins[-1])} kept")
         pointed_to = [np.ascontiguousarray(one) for one in (begins, roots, since)]
         self._keep = pointed_to
-        self.pointer: Any = ffi.new("lio_keepers *")
+        self.pointer: Any = ffi.new("lio_owners *")
         self.pointer.begins = pointer_to(pointed_to[0], "uint32_t *")
         self.pointer.roots = pointer_to(pointed_to[1], "uint16_t *")
         self.pointer.since = pointer_to(pointed_to[2], "uint32_t *")
@@ -343,7 +343,7 @@ class OwnerTable:
         roots = np.empty(len(records), np.uint16)
         records = np.ascontiguousarray(records, np.int64)
         users = None if isinstance(teams, int) else np.ascontiguousarray(teams, np.uint32)
-        brief_up_to("lio_sources_keepers", len(records))(
+        brief_up_to("lio_sources_owners", len(records))(
             self.pointer,
             min(epoch, 2**32 - 1),
             pointer_to(records, "int64_t *"),

@@ -37,7 +37,7 @@ class Ground:
 def inspect_at(fd: int) -> Ground:
     """Reads nothing of the file and never fails."""
     out = ffi.new("lio_storage *")
-    lib.lio_storage_look(fd, out)
+    lib.lio_storage_probe(fd, out)
     return Ground(
         magic=int(out.magic),
         id=int(out.id),

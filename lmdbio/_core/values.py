@@ -136,7 +136,7 @@ def value_getter(
     keep = engine.pointer, table, snapshot.pages, snapshot.pointer
     failed = Failed(snapshot, engine.new_status(), "read")
     cell: list[Any] = [None]
-    made = lib.lio_values_holder(
+    made = lib.lio_values_getter(
         keep[0],
         pointer_to(table, "lio_extent *"),
         len(table),

@@ -72,7 +72,7 @@ class Window:
 
     def keep(self) -> int:
         """Settles that the memory is not freed, unless the end is settled; returns the end."""
-        return int(lib.lio_window_keep(self._control))
+        return int(lib.lio_window_retain(self._control))
 
     def end(self) -> int:
         """``OPEN``, ``FREE``, or that the memory is kept."""

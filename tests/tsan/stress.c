@@ -234,7 +234,7 @@ static void scan_all(walker *w, uint64_t *state)
             break;
         MUST_BE_OK(code, &error);
         if (block == 3)
-            lio_scan_go_past(scan, w->past);
+            lio_scan_bypass(scan, w->past);
         for (size_t at = 0, loaded; at < count; at += loaded) {
             loaded = count - at;
             MUST_BE_OK(lio_scan_load(scan, at, &loaded, &error), &error);
@@ -248,7 +248,7 @@ static void scan_all(walker *w, uint64_t *state)
             lio_pages_unlock(w->pages);
         }
         seen += count;
-        lio_scan_past(scan, &bytes, &spent);
+        lio_scan_bypassed(scan, &bytes, &spent);
     }
     MUST(stop || seen == w->records);
     lio_scan_close(scan);

@@ -27,7 +27,7 @@ static const char *const lio_brief[] = {
     "lio_cell_shipment_close", "lio_shipment_expire",    "lio_shipment_left",
     "lio_sources_block",       "lio_sources_slice",      "lio_sources_uses",
     "lio_sources_records",     "lio_sources_at_home",    "lio_sources_home_uses",
-    "lio_sources_teams",       "lio_sources_keepers",    "lio_extents_place",
+    "lio_sources_teams",       "lio_sources_owners",     "lio_extents_place",
     "lio_extents_beyond",      "lio_checksum_compare",   "lio_ticket_left",
     "lio_ticket_wait",         "lio_ticket_times",       "lio_window_aborted",
     "lio_window_is_released",  "lio_window_publish",
@@ -50,11 +50,11 @@ static int lio_is_brief(const char *made)
 #undef Py_END_ALLOW_THREADS
 #define Py_BEGIN_ALLOW_THREADS                                                                    \
     {                                                                                             \
-        static signed char lio_keeps = -1;                                                        \
+        static signed char lio_holds_lock = -1;                                                   \
         PyThreadState *lio_let_go;                                                                \
-        if (lio_keeps < 0)                                                                        \
-            lio_keeps = (signed char)lio_is_brief(__func__);                                      \
-        lio_let_go = lio_keeps ? NULL : PyEval_SaveThread();
+        if (lio_holds_lock < 0)                                                                   \
+            lio_holds_lock = (signed char)lio_is_brief(__func__);                                 \
+        lio_let_go = lio_holds_lock ? NULL : PyEval_SaveThread();
 #define Py_END_ALLOW_THREADS                                                                      \
     if (lio_let_go != NULL)                                                                       \
         PyEval_RestoreThread(lio_let_go);                                                         \

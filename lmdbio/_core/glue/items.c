@@ -99,8 +99,8 @@ static size_t lio_items_copy(lio_items *s, size_t end)
         if (r.value_size <= LIO_HELD_BYTES_MAX)
             value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)r.value_size);
         if (value == NULL ||
-            lio_value_peek(lio_scan_pages(s->scan), &r.where, (uint8_t *)PyBytes_AsString(value),
-                           &error) != LIO_OK) {
+            lio_value_try_read(lio_scan_pages(s->scan), &r.where,
+                               (uint8_t *)PyBytes_AsString(value), &error) != LIO_OK) {
             Py_XDECREF(value);
             PyErr_Clear(); /* read by itself, it says what is wrong */
             break;

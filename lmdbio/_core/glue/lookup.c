@@ -365,8 +365,9 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
     if (found->value == NULL)
         return LIO_ERR_NOMEM;
     room = (uint8_t *)PyBytes_AsString(found->value);
-    code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
-                                     : lio_value_peek(l->guard.pages, &found->where, room, error);
+    code = size > LIO_HELD_BYTES_MAX
+               ? LIO_PENDING
+               : lio_value_try_read(l->guard.pages, &found->where, room, error);
     if (code == LIO_PENDING) {
         found->has_waited |= size <= LIO_HELD_BYTES_MAX ||
                              !lio_engine_is_mapped(lio_pages_engine(l->guard.pages), &found->where,

@@ -5,20 +5,20 @@
 
 #include "arguments.h"
 #include "position.h"
-#include "watch.h"
+#include "monitor.h"
 
 typedef struct lio_transacts lio_transacts;
 
-/* The state on which the last transaction began, without and with buffers. All are NULL, or `opened`, `watch`
+/* The state on which the last transaction began, without and with buffers. All are NULL, or `opened`, `monitor`
  * and `finds` are there, and what the second is of. */
 typedef struct {
-    PyObject *opened; /* the snapshot, an OpenSnapshot */
-    PyObject *watch;  /* a callable of lio_glue_watch */
+    PyObject *opened;  /* the snapshot, an OpenSnapshot */
+    PyObject *monitor; /* a callable of lio_glue_monitor */
     PyObject
         *finds; /* those of lio_glue_lookup, by the name of their database: a dict that grows */
     PyObject *find; /* the one in the main database; NULL: not known */
     PyObject *take; /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
-    const lio_watch *watched;
+    const lio_monitor *monitored;
     lio_lookup *search; /* which `find` is of */
 } lio_known;
 
@@ -441,7 +441,7 @@ static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObjec
     t->find = find;
     t->search = lio_lookup_of(find);
     return known->take == NULL || (lio_transacts_hold(t, known->take) && known->opened == opened &&
-                                   lio_watch_is_unchanged(known->watched, t->search));
+                                   lio_monitor_is_unchanged(known->monitored, t->search));
 }
 
 /* Makes a transaction in the database of a handle, on what the last one knew. NULL without an error: the file
@@ -456,7 +456,7 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known, PyObje
                                    : lio_names_find(known->finds, b->handle, self, db);
     const lio_lookup *search = find == known->find ? known->search : lio_lookup_of(find);
     lio_transacts *t = NULL;
-    if (search == NULL || !lio_watch_is_unchanged(known->watched, search))
+    if (search == NULL || !lio_monitor_is_unchanged(known->monitored, search))
         return NULL;
     Py_INCREF(opened);
     Py_INCREF(find);
@@ -496,30 +496,31 @@ static void lio_known_clear(lio_known *known)
     Py_CLEAR(known->take);
     Py_CLEAR(known->find);
     Py_CLEAR(known->finds);
-    Py_CLEAR(known->watch);
+    Py_CLEAR(known->monitor);
     Py_CLEAR(known->opened);
-    known->watched = NULL;
+    known->monitored = NULL;
     known->search = NULL;
 }
 
-/* _know(opened, watch, finds, buffers, take=None): what later transactions may begin on. */
+/* _know(opened, monitor, finds, buffers, take=None): what later transactions may begin on. */
 static PyObject *lio_begins_know(PyObject *self, PyObject *args)
 {
-    PyObject *opened, *watch, *finds, *find, *take = Py_None;
+    PyObject *opened, *monitor, *finds, *find, *take = Py_None;
     int buffers;
     lio_begins *b = (lio_begins *)self;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOO!p|O", &opened, &watch, &PyDict_Type, &finds, &buffers, &take))
+    if (!PyArg_ParseTuple(args, "OOO!p|O", &opened, &monitor, &PyDict_Type, &finds, &buffers,
+                          &take))
         return NULL;
     find = PyDict_GetItemWithError(finds, Py_None);
     known = &b->known[buffers];
     before = *known;
     *known = (lio_known){0};
-    if (lio_watch_of(watch) != NULL && b->transaction != NULL && !b->is_shut) {
+    if (lio_monitor_of(monitor) != NULL && b->transaction != NULL && !b->is_shut) {
         *known = (lio_known){
-            opened, watch, finds, NULL, NULL, lio_watch_of(watch), lio_lookup_of(find)};
+            opened, monitor, finds, NULL, NULL, lio_monitor_of(monitor), lio_lookup_of(find)};
         Py_INCREF(opened);
-        Py_INCREF(watch);
+        Py_INCREF(monitor);
         Py_INCREF(finds);
         if (known->search != NULL) {
             Py_INCREF(find);
@@ -592,7 +593,7 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(b->handle);
     for (int i = 0; i < 2; i++) {
         Py_VISIT(b->known[i].opened);
-        Py_VISIT(b->known[i].watch);
+        Py_VISIT(b->known[i].monitor);
         Py_VISIT(b->known[i].finds);
         Py_VISIT(b->known[i].find);
         Py_VISIT(b->known[i].take);

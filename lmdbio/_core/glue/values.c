@@ -406,10 +406,10 @@ static void lio_values_rest(uintptr_t values, lio_extent *out)
 
 /* --- of records that nobody need wait for ------------------------------------------------ */
 
-static const char LIO_HOLDER[] = "lmdbio.holder";
+static const char LIO_GETTER[] = "lmdbio.getter";
 
 /* The record of an object that is an index; `records` where it is none. */
-static size_t lio_holder_record(PyObject *index, size_t records)
+static size_t lio_getter_record(PyObject *index, size_t records)
 {
     int overflow = 0;
     long long number;
@@ -422,11 +422,11 @@ static size_t lio_holder_record(PyObject *index, size_t records)
 }
 
 /* Where the records of a list lie, in memory of their own; NULL: one is no record, or no memory. */
-static lio_extent *lio_holder_find(const lio_fetch *h, PyObject *indices, size_t count)
+static lio_extent *lio_getter_find(const lio_fetch *h, PyObject *indices, size_t count)
 {
     lio_extent *found = PyMem_Malloc(count * sizeof *found);
     for (size_t i = 0; i < count && found != NULL; i++) {
-        size_t record = lio_holder_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
+        size_t record = lio_getter_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
         if (record < h->records) {
             found[i] = h->table[record];
         } else {
@@ -437,16 +437,16 @@ static lio_extent *lio_holder_find(const lio_fetch *h, PyObject *indices, size_t
     return found;
 }
 
-static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
+static PyObject *lio_getter_call(PyObject *self, PyObject *indices)
 {
-    lio_fetch *h = PyCapsule_GetPointer(self, LIO_HOLDER);
+    lio_fetch *h = PyCapsule_GetPointer(self, LIO_GETTER);
     PyObject *values = NULL;
     lio_extent *found = NULL;
     size_t count = 0;
     bool held = false;
     if (PyList_CheckExact(indices)) {
         count = (size_t)PyList_Size(indices);
-        found = count > 0 ? lio_holder_find(h, indices, count) : NULL;
+        found = count > 0 ? lio_getter_find(h, indices, count) : NULL;
     }
     if (found != NULL) {
         Py_BEGIN_ALLOW_THREADS held = lio_engine_is_cached(h->engine, found, count);
@@ -469,9 +469,9 @@ static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
     return values;
 }
 
-static PyMethodDef LIO_HOLDER_METHOD = {"holder", lio_holder_call, METH_O, NULL};
+static PyMethodDef LIO_GETTER_METHOD = {"getter", lio_getter_call, METH_O, NULL};
 
-static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+static int lio_values_getter(lio_engine *engine, const lio_extent *table, size_t records,
                              lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
                              uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
 {
@@ -484,5 +484,5 @@ static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t
                          .engine = engine,
                          .table = table,
                          .records = records};
-    return lio_guard_callable(&LIO_HOLDER_METHOD, LIO_HOLDER, &h, sizeof h, list);
+    return lio_guard_callable(&LIO_GETTER_METHOD, LIO_GETTER, &h, sizeof h, list);
 }

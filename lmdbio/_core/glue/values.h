@@ -45,7 +45,7 @@ static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_e
  * records of `table`, of that type, where nobody need wait for any of them; else None, also where
  * one is no index of a record. One call for each small batch: what Python and cffi take to pass
  * arrays costs more than that. `keep` owns all that is borrowed. 0, or -1 when memory ran out. */
-static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+static int lio_values_getter(lio_engine *engine, const lio_extent *table, size_t records,
                              lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
                              uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
 
