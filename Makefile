@@ -49,6 +49,8 @@ FAST_TESTS := $(addprefix tests/,reading/test_batch.py _core doctor inside locat
 # Those of benchmarks/ take minutes, and time what they run; and all others.
 BENCHMARKS := tests/benchmarks
 PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS))
+# The files of tests with a mark.
+MARKED = $(sort $(filter-out $(BENCHMARKS)/%,$(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)))
 # Texts whose sentences name their actors.
 WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests
 # The C of the product. Without a .clang-format nothing is laid out.
@@ -65,13 +67,17 @@ help:  ## list the targets
 demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 	$(BIN)/lmdbio demo --data demo-data --out demo-results
 
-# First those that bear company, then, one after the other, those that fill the machine's cores
-# themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; ten to twelve minutes on two cores
-	$(BIN)/python -m pytest -m 'not alone and not more' $(PRODUCT) --numprocesses $(TEST_PROCESSES) --dist worksteal
-	$(BIN)/python -m pytest -m 'alone and not more' $(PRODUCT)
+# Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
+# it, and go first, since they are less patient. Then come those that time something to milliseconds.
+# Where few files have a mark, only those are collected.
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; nine minutes on two cores
+	nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
+	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
+	    --numprocesses $(TEST_PROCESSES) --dist worksteal; others=$$?; \
+	wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
+	$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
-test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try the wheel; some minutes
+test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel; ten minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
 
 test-long: $(VENV)/.dev  ## run all cases of the tests that search at random, or moment by moment; some minutes

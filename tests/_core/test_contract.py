@@ -43,12 +43,13 @@ CASES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def compiler(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skip where there is no C compiler, or none that has the fuzzer's sanitizers."""
-    (tmp_path / "probe.c").write_text("int main(void) { return 0; }\n")
-    command = ["cc", *scripts.load("fuzz").FLAGS, str(tmp_path / "probe.c")]
-    if subprocess.run([*command, "-o", str(tmp_path / "probe")], capture_output=True).returncode:
+    probe = tmp_path_factory.mktemp("probe") / "probe"
+    probe.with_suffix(".c").write_text("int main(void) { return 0; }\n")
+    command = ["cc", *scripts.load("fuzz").FLAGS, str(probe.with_suffix(".c")), "-o", str(probe)]
+    if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("this C compiler has no sanitizers")
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.support import long_run, scripts
 
 
+@pytest.mark.more
 def test_mutated_files_never_crash_hang_or_grow(tmp_path):
     probe = tmp_path / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")

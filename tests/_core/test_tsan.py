@@ -21,6 +21,7 @@ int main(void) { pthread_t t; return pthread_create(&t, 0, run, 0) || pthread_jo
 """
 
 
+@pytest.mark.more
 def test_no_race_where_threads_forks_windows_and_roots_meet(tmp_path):
     tsan = scripts.load("tsan")
     source, program = tmp_path / "probe.c", tmp_path / "probe"

@@ -41,6 +41,7 @@ def legs_of(made: Dataset, folder: Path) -> list[Findings]:
     return [demo.leg_of(bench, made, leg, 5) for leg in demo.LEGS]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_every_contestant_hands_out_every_value(small: Dataset, tmp_path: Path) -> None:
     legs = legs_of(small, tmp_path)
@@ -307,6 +308,7 @@ def test_py_lmdb_runs_at_its_better_readahead(
 
 
 @pytest.mark.mpi
+@pytest.mark.more
 def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from lmdbio.cli import main; main()", "demo", "--json"]
     sizes = ["--megabytes", "3", "--repeats", "1"]

@@ -36,7 +36,7 @@ from lmdbio.bench import (
     workplace,
 )
 from lmdbio.bench.datasets import Dataset
-from lmdbio.bench.trials import CONTESTANTS, Trial
+from lmdbio.bench.trials import CONTESTANTS, Contestant, Trial
 from tests.support import databases, long_run
 from tests.support.benching import options, order
 
@@ -94,6 +94,17 @@ def test_a_plain_reader_that_fails_ends_the_others(
     assert len(asked) < 100
 
 
+def tried(access: str, processes: int) -> Iterator[tuple[str, Contestant]]:
+    """Yield contestants; of several processes each one is tried in one of the three accesses."""
+    parts = 1 if processes == 1 or long_run.IS_LONG else len(trials.ACCESSES)
+    place = trials.ACCESSES.index(access)
+    for number, (name, one) in enumerate(CONTESTANTS.items()):
+        needs_mpi = one.kind == "reader" and processes > 1
+        if access in one.accesses and not needs_mpi and (number - place) % parts == 0:
+            yield name, one
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_every_contestant_reads_the_records_it_should(
@@ -102,14 +113,9 @@ def test_every_contestant_reads_the_records_it_should(
     first = order(small, tmp_path, access, processes, Trial("lmdb"))
     expected = runner.run_processes(replace(first, verify=True)).digest
     assert expected
-    # Of several processes each contestant is tried in one of the three accesses.
-    parts = 1 if processes == 1 or long_run.IS_LONG else len(trials.ACCESSES)
-    place = trials.ACCESSES.index(access)
-    for number, (name, one) in enumerate(CONTESTANTS.items()):
-        if one.kind in ("fio", "ior") or access not in one.accesses or (number - place) % parts:
+    for name, one in tried(access, processes):
+        if one.kind in ("fio", "ior"):
             continue
-        if one.kind == "reader" and processes > 1:
-            continue  # needs MPI
         made = replace(first, trial=replace(first.trial, name=name))
         if one.raw:
             bytes_wanted = first.workload.layout(65536)
@@ -126,6 +132,7 @@ def test_every_contestant_reads_the_records_it_should(
     assert len(outcome.laps) == (first.workload.iterations * processes) * (access == "random")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_records_of_several_files_are_read_by_those_that_can(
@@ -144,10 +151,7 @@ def test_records_of_several_files_are_read_by_those_that_can(
     assert (work.files, work.total) == (4, 87)
     absent, digests, read = micro.missing(work), set(), 0
     with workplace.workplace() as bench:
-        for name, one in CONTESTANTS.items():
-            is_mpi = one.kind == "reader" and processes > 1
-            if name in absent or access not in one.accesses or is_mpi:
-                continue
+        for name in {"lmdb", *(name for name, _ in tried(access, processes))} - {*absent}:
             made = bench.order(bench.row(Trial(name), work), verify=True)
             digests.add(runner.run_processes(made).digest)
             made = replace(made, verify=False)
@@ -158,6 +162,7 @@ def test_records_of_several_files_are_read_by_those_that_can(
     assert {"open", "plain-pread", "fio-direct"} <= set(absent)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("access", ["sequential", "random"])
 def test_checksums_see_the_same_bytes_whoever_adds_them_up(
     small: Dataset, tmp_path: Path, access: str
@@ -193,6 +198,7 @@ def test_every_byte_counts_in_a_checksum(size: int) -> None:
             assert weigh(changed) != weigh(value)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("access", trials.ACCESSES)
 def test_a_named_database_is_read_by_everybody(tmp_path: Path, access: str) -> None:
     with lmdb.open(str(tmp_path / "set"), max_dbs=2, map_size=1 << 26) as env:

@@ -48,8 +48,12 @@ from tests.cache.support import (
     read,
     wait_for,
 )
+from tests.support import long_run
 
 MEMORIES = [0, 60 * GRAIN, ROOM]
+#: Those of the third tier, which no user has.
+FILES_MEMORIES = long_run.one_of(*MEMORIES)
+TIERS = [*(("disk", m) for m in MEMORIES), *(("files", m) for m in FILES_MEMORIES)]
 
 
 @pytest.fixture(params=[by_records, by_reader])
@@ -85,7 +89,7 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     ],
     indirect=True,
 )
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(("tier", "memory"), TIERS, indirect=["tier"])
 def test_the_next_job_reads_nothing_of_the_data_file(
     job: Callable[..., Job], tier: str, folder: Path, memory: int
 ) -> None:
@@ -120,7 +124,7 @@ def test_tiers_keep_as_much_as_both_have_room_for(
 
 
 @pytest.mark.parametrize("tier", ["files"], indirect=True)
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", FILES_MEMORIES)
 def test_grains_that_another_tier_has_damaged_are_written_again(
     job: Callable[..., Job], tier: str, folder: Path, memory: int
 ) -> None:

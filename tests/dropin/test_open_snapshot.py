@@ -8,6 +8,7 @@ Method: a database that py-lmdb writes between transactions; what is shared is l
 from __future__ import annotations
 
 import gc
+import inspect
 import subprocess
 import sys
 import threading
@@ -19,7 +20,6 @@ import lmdb
 import pytest
 
 import lmdbio
-from tests.support import ROOT
 
 COUNT = 300
 
@@ -35,9 +35,9 @@ def write(path: Path, value: bytes, *, name: bytes | None = None) -> None:
 def commit(path: Path, value: bytes) -> None:
     """Write from a process of its own: this one has the file open in py-lmdb, for its slots."""
     words = [str(path), value.decode()]
-    code = "import sys, pathlib; from tests.dropin.test_open_snapshot import write; "
-    code += "write(pathlib.Path(sys.argv[1]), sys.argv[2].encode())"
-    subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, check=True, timeout=60)
+    code = f"from __future__ import annotations\nimport lmdb, sys\nCOUNT = {COUNT}\n"
+    code += f"{inspect.getsource(write)}\nwrite(sys.argv[1], sys.argv[2].encode())"
+    subprocess.run([sys.executable, "-c", code, *words], check=True, timeout=60)
 
 
 @pytest.fixture(params=[False, True], ids=["no slots", "slots"])

@@ -24,14 +24,14 @@ from lmdbio import _core
 from lmdbio.dropin import unwritten
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Sample
-from tests.support import databases
+from tests.support import databases, long_run
 
 TOLD = re.compile(r"^(\S+):(\d+): NotReadonlyWarning: (.+)$", re.MULTILINE)
 READ = "env = lmdb.open(path); txn = env.begin(); txn.get(b'00000001'); txn.abort()"
 WRITE = "t = env.begin(write=True); t.put(b'1', b'2'); t.commit()"
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=long_run.one_of(*databases.FORMATS))
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     env = databases.open_writable(tmp_path / "set", request.param)
     databases.write(env, databases.records(50, lambda i: 100))

@@ -309,6 +309,7 @@ def test_two_ranks_train_by_epochs_in_each_order(
     assert drawn.count("<svg") == 2 and all(order in drawn for order in orders)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_what_a_batch_is_made_of_shows_in_the_fingerprint(
     mpi: launch.Mpi, images: Path, tmp_path: Path

@@ -1,7 +1,7 @@
 """Goal: the script of DistributedDataParallel trains by either loader, and predicts its own.
 
-Method: its own command, alone, on two ranks that play two nodes, and by torchrun, on messages that
-the benchmarks' writer makes.
+Method: its own command, on two ranks that play two nodes, and by torchrun, on messages that the
+benchmarks' writer makes; alone it runs in a child of this process, which has imported torch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from lmdbio.bench import datasets
-from tests.support import ROOT, TESTS
+from tests.support import ROOT, TESTS, forked
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(TESTS / "mpi"))
 import launch
+import torch
 
 TRAIN = ROOT / "examples" / "ddp" / "train_ddp.py"
 COUNT, EPOCHS = 256, 2
@@ -60,10 +61,16 @@ def main_here(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     runpy.run_path(str(TRAIN), run_name="__main__")
 
 
+def train_alone() -> None:
+    torch.set_num_threads(1)  # as the script does, before torch is there
+    sys.modules["mpi4py"] = None  # type: ignore[assignment]
+    runpy.run_path(str(TRAIN), run_name="__main__")
+
+
 @pytest.mark.parametrize("loader", ["lmdbio", "torch"])
 def test_one_process_trains(images: Path, loader: str) -> None:
-    command = [sys.executable, str(TRAIN), *words(images, "--loader", loader)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    asked = [str(TRAIN), *words(images, "--loader", loader)]
+    done = forked.run(train_alone, asked, folder=ROOT)
     assert done.returncode == 0, done.stderr
     for _, predicted, measured, stall, waited, read, _ in rows(done.stdout):
         assert float(measured) >= float(waited)
@@ -81,6 +88,7 @@ def some_mpi() -> launch.Mpi:
     pytest.skip(reason)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_two_nodes_keep_the_file_together(images: Path) -> None:
     mpi = some_mpi()

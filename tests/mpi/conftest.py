@@ -12,6 +12,7 @@ import pytest
 import together
 
 from lmdbio.convert.convert import convert
+from tests.support.range_server import Asked, Fault, RangeServer
 
 SHM = Path("/dev/shm")
 #: How the files of shared windows are called: MPICH's, and Open MPI's.
@@ -20,14 +21,20 @@ WINDOWS = ("mpich_shar_", "osc_sm", "osc_rdma")
 LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
 #: How long ranks of a job that was torn down may be there after its launcher, seconds.
 ENDING_SECONDS_MAX = 5
+#: How long the server is silent in one of its folders.
+SILENT_SECONDS = 20
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests under all MPIs but the first, which counts for every change at once."""
+    """Mark the tests under all MPIs but the first, and those of nodes that MPI itself makes.
+
+    ``make test`` runs the others, whose nodes are played.
+    """
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if parameters.get("mpi", launch.NAMES[0]) in launch.NAMES[1:]:
+        is_another = parameters.get("mpi", launch.NAMES[0]) in launch.NAMES[1:]
+        if is_another or "nodes_of_its_own" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.more)
 
 
@@ -82,6 +89,40 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with copies of the fixed ones, one of which is exact."""
     return data.write_copies(tmp_path_factory.mktemp("copies"))
+
+
+def _served_otherwise(asked: Asked) -> Fault | None:
+    """In one folder no answer tells the state, and in others the end of a file is refused, or late."""
+    if asked.path.startswith("/stateless/"):
+        return Fault(headers={"Last-Modified": None})
+    if asked.path.startswith("/silent/") and (asked.first or 0) > 300_000:
+        return Fault(delay_s=SILENT_SECONDS)
+    is_refused = asked.path.startswith("/refused/") and (asked.first or 0) > 100_000
+    return Fault(status=403) if is_refused else None
+
+
+@pytest.fixture(scope="session")
+def server(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    """The mixed ones in five folders of a server, with a provenance file in each."""
+    with RangeServer({"/data.mdb": (mixed / "data.mdb").read_bytes()}) as server:
+        sidecar = tmp_path_factory.mktemp("served") / "x.prov"
+        convert(server.url("/data.mdb"), output=sidecar)
+        server.files["/data.mdb.prov"] = sidecar.read_bytes()
+        for folder in ("/stateless", "/refused", "/silent", "/once"):
+            server.files |= {f"{folder}{path}": server.files[path] for path in [*server.files][:2]}
+        server.etags["/stateless/data.mdb"] = ""
+        server.plan = _served_otherwise
+        yield server
+
+
+@pytest.fixture(scope="session")
+def url(server: RangeServer) -> str:
+    return server.url("/data.mdb")
+
+
+@pytest.fixture(scope="session")
+def stateless_url(server: RangeServer) -> str:
+    return server.url("/stateless/data.mdb")
 
 
 @pytest.fixture(scope="session")

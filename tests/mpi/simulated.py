@@ -36,7 +36,7 @@ COMM = MPI.COMM_WORLD
 REQUEST, SETS, NODES_MAX = 8192, 6, 4
 #: Shapes of each policy, and those whose counts must have been compared.
 SHAPES = int(sys.argv[2])
-COMPARED_MIN = 3 * SHAPES // 4
+COMPARED_MIN = max(1, 3 * SHAPES // 4)
 #: A small data set has many grains, and its windows are worth it.
 homes.GRAIN_BYTES_MIN = 4096
 block_size.WINDOW_BYTES_MIN = 1

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import long_run
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 
 def test_readers_made_closed_and_failed_leave_nothing_behind(

@@ -18,7 +18,7 @@ from pathlib import Path
 import launch
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 RANKS = 4
 #: The job is over, its processes too, so long after a rank was killed at the latest, seconds.

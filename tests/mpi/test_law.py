@@ -13,7 +13,7 @@ from typing import Any
 import launch
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 #: (ranks, ranks per node): alone; nodes of one; nodes of unequal size; two nodes.
 TOPOLOGIES = ((1, 1), (2, 1), (3, 2), (4, 2))

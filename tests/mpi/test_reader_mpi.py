@@ -19,11 +19,13 @@ import pytest
 from lmdbio.observe import timeline
 from lmdbio.placement.policy import READERS
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 
+#: More ranks than cores take long: make test-more.
+EIGHT = pytest.param("mpich", 8, marks=pytest.mark.more)
 #: Under the second MPI fewer sizes do; 4 ranks are those of the test below.
-SIZES = [("mpich", ranks) for ranks in (1, 2, 3, 5, 8)] + [("openmpi", ranks) for ranks in (2, 5)]
+SIZES = [*(("mpich", n) for n in (1, 2, 3, 5)), EIGHT, *(("openmpi", n) for n in (2, 5))]
 
 
 @pytest.mark.program("shares.py", "mixed")
@@ -41,7 +43,7 @@ def test_the_union_of_shares_is_the_same_on_nodes_that_mpi_itself_makes(output: 
 @pytest.mark.program("shuffles.py", "mixed")
 @pytest.mark.parametrize(
     ("mpi", "ranks"),
-    [("mpich", 1), ("mpich", 3), ("mpich", 8), ("openmpi", 4)],
+    [("mpich", 1), ("mpich", 3), EIGHT, ("openmpi", 4)],
     indirect=["mpi"],
 )
 def test_shuffled_epochs_have_each_record_once_in_the_order_of_the_seed(
@@ -78,12 +80,12 @@ def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_othe
 
 
 @pytest.mark.program("layouts.py", "folder")
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_all_ranks_have_the_samples_of_a_layout(output: str, ranks: int) -> None:
     assert "samples of all ranks" in output
 
 
-@pytest.mark.program("loading.py", "mixed", "fixed", 2, ranks=3)
+@pytest.mark.program("loading.py", "mixed", "fixed", 2, ranks=4)
 @pytest.mark.usefixtures("nodes_of_its_own")
 def test_such_loaders_have_them_on_nodes_that_mpi_itself_makes(
     with_torch: None, output: str
@@ -91,7 +93,7 @@ def test_such_loaders_have_them_on_nodes_that_mpi_itself_makes(
     assert "cases" in output
 
 
-@pytest.mark.program("simulated.py", "folder", 3, ranks=4)
+@pytest.mark.program("simulated.py", "folder", 2, ranks=4)
 def test_what_is_simulated_of_a_policy_is_what_its_reader_does(output: str) -> None:
     """By twenty shapes and more: ``make law``."""
     assert output.count("as simulated") == len(READERS)
@@ -105,6 +107,7 @@ def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they
     assert "told before" in output
 
 
+@pytest.mark.more
 @pytest.mark.program("lagging.py", "fixed", 1, ranks=4)
 def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(output: str) -> None:
     """Nodes of one rank."""

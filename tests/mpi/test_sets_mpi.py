@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = pytest.mark.mpi
 
 
 @pytest.mark.program("sets.py", "folder", 2, ranks=4)
@@ -19,8 +19,8 @@ def test_files_are_read_as_one_on_nodes_that_mpi_itself_makes(output: str) -> No
 @pytest.mark.program("sets.py", "folder")
 @pytest.mark.parametrize(
     ("mpi", "ranks", "arguments"),
-    [("mpich", 1, (1,)), ("openmpi", 3, (2,))],
-    ids=["mpich-1", "openmpi-3"],
+    [("mpich", 3, (2,)), ("openmpi", 1, (1,)), ("openmpi", 3, (2,))],
+    ids=["mpich-3", "openmpi-1", "openmpi-3"],
     indirect=["mpi"],
 )
 def test_files_are_read_as_one_on_nodes_of_two_ranks(

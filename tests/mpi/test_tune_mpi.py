@@ -14,7 +14,7 @@ import pytest
 
 from lmdbio.convert.convert import convert
 
-pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+pytestmark = [pytest.mark.mpi, pytest.mark.more]
 
 
 def test_ranks_measure_turns_together_and_readers_take_the_result(

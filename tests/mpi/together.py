@@ -26,7 +26,7 @@ import launch
 import pytest
 
 #: Arguments that are fixtures.
-FIXTURES = ("mixed", "fixed", "tiny", "smaller", "copies")
+FIXTURES = ("mixed", "fixed", "tiny", "smaller", "copies", "url", "stateless_url")
 
 
 @dataclass(frozen=True)

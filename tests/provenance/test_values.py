@@ -29,7 +29,7 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.provenance import Provenance
 from lmdbio.provenance.frames import pack_numbers
 from lmdbio.provenance.freshness import TreeDigest
-from tests.support import databases
+from tests.support import databases, long_run
 
 NAME = b"many"
 KINDS: dict[str, dict[str, Any]] = {
@@ -287,8 +287,8 @@ def test_damage_is_told(tmp_path: Path, kind: str) -> None:
     data = tmp_path / "env" / "data.mdb"
     whole = data.read_bytes()
     rng = random.Random(5)
-    told = 0
-    for _ in range(400):
+    told, cases = 0, long_run.cases(400)
+    for _ in range(cases):
         content = bytearray(whole)
         page = rng.randrange(2, len(whole) // 4096)
         # Headers and tables more often than values.
@@ -303,7 +303,7 @@ def test_damage_is_told(tmp_path: Path, kind: str) -> None:
                 assert len(list(recs)) == len(found)
             except (Error, LookupError, OSError):
                 told += 1
-    assert told > 20
+    assert told > cases // 20
 
 
 def test_counts_lie_where_they_are_checked(tmp_path: Path) -> None:

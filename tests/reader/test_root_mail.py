@@ -272,16 +272,24 @@ def test_roots_that_keep_up_read_in_the_order_of_the_file(requests: int, size: f
     assert max(play.ends_s()) < 1.3 * 120 * size / 400e6 + 0.2, "and the storage is not idle"
 
 
+def fast_storage(uses: list[Callable[[], float]]) -> Play:
+    """Play roots of which one alone cannot use the storage."""
+    return Play(uses, [50] * 8, rate=1600e6, link=200e6).run()
+
+
+@pytest.fixture(scope="module")
+def undisturbed_s() -> float:
+    """When the last of them ends where none is slow."""
+    return max(fast_storage([each(0)] * 8).ends_s())
+
+
 @pytest.mark.parametrize("slow", [0, 2, 7])
 @pytest.mark.parametrize("use_s", [0.05, 0.1, 0.2, 0.4])
-def test_who_is_slow_holds_nobody_up(slow: int, use_s: float) -> None:
-    """One root alone cannot use the storage, so to wait for each other would cost much."""
-    ways = {"rate": 1600e6, "link": 200e6}
-    alone = Play([each(0)] * 8, [50] * 8, **ways).run()  # type: ignore[arg-type]
-    uses = [each(use_s if number == slow else 0) for number in range(8)]
-    play = Play(uses, [50] * 8, **ways).run()  # type: ignore[arg-type]
+def test_who_is_slow_holds_nobody_up(undisturbed_s: float, slow: int, use_s: float) -> None:
+    """To wait for each other would cost much."""
+    play = fast_storage([each(use_s if number == slow else 0) for number in range(8)])
     others = [end for number, end in enumerate(play.ends_s()) if number != slow]
-    assert max(others) < 1.25 * max(alone.ends_s())
+    assert max(others) < 1.25 * undisturbed_s
 
 
 @pytest.mark.parametrize("requests", [4, 16, 64])

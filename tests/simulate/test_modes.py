@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 
 from lmdbio.planning.mode import NAMED, Mode
 from lmdbio.simulate import STORES, WORKLOADS, ModeOutcome, Store, Workload, run_modes
+from tests.support import long_run
 
 PAGE = 4096
 #: A value that takes up a page with its header.
@@ -278,7 +279,7 @@ def test_ranks_without_records_ask_for_nothing() -> None:
     found = outcome(job, "LMDB", STORES["model"])
     assert found.bytes == 1_000 * PAGE and found.walked_bytes == 1_000 * PAGE
     many = Workload(4_000_000, 3_000, 40, 41, 1, 1_200, barrier=False)
-    for mode in ("prov", Mode(1, "provenance", "auto", 1, tokens=3)):
+    for mode in long_run.one_of("prov", Mode(1, "provenance", "auto", 1, tokens=3)):
         assert outcome(many, mode, STORES["bebop"]).seconds
 
 

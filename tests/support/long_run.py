@@ -12,8 +12,11 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from typing import TypeVar
 
-__all__ = ["IS_LONG", "cases", "moments"]
+T = TypeVar("T")
+
+__all__ = ["IS_LONG", "cases", "moments", "one_of"]
 
 #: Read when tests are collected; they themselves see no LMDBIO_ variable, which this one is not.
 IS_LONG = os.environ.get("TEST_LONG") == "1"
@@ -35,4 +38,14 @@ def moments() -> Iterator[int]:
     """Yield 1, 2, 3 and so on in the long run; otherwise every third, on each day others."""
     if IS_LONG:
         return itertools.count(1)
-    return itertools.count(1 + int(time.time()) // 86400 % PART, PART)
+    return itertools.count(1 + today() % PART, PART)
+
+
+def one_of(*values: T) -> list[T]:
+    """Return all values in the long run; otherwise one, on each day another."""
+    return list(values) if IS_LONG else [values[today() % len(values)]]
+
+
+def today() -> int:
+    """Return the number of this day."""
+    return int(time.time()) // 86400

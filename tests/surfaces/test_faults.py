@@ -20,6 +20,9 @@ import pytest
 import lmdbio
 from tests.support import TESTS
 
+#: As those of a fuzzer or a sanitizer: a build of its own, and hundreds of failures.
+pytestmark = pytest.mark.more
+
 RUN = TESTS / "faults" / "run.py"
 
 

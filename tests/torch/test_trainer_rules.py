@@ -93,11 +93,12 @@ def _rank_main(rank: int, way: str, folder: Path, meet: str, workers: int, answe
 def test_ranks_that_meet_after_a_loader_was_made_share_its_samples(
     folder: Path, tmp_path: Path, way: str
 ) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    answers = spawn.Queue()
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__])  # torch, for all ranks at once
+    answers = server.Queue()
     workers = 0 if way == "Loader" else 1
     given = (way, folder, str(tmp_path / "meet"), workers, answers)
-    ranks = [spawn.Process(target=_rank_main, args=(rank, *given)) for rank in range(2)]
+    ranks = [server.Process(target=_rank_main, args=(rank, *given)) for rank in range(2)]
     for rank in ranks:
         rank.start()
     both = answers.get(timeout=120) + answers.get(timeout=120)
