@@ -364,9 +364,11 @@ def held(folders: list[Path]) -> dict[str, int]:
         time.sleep(0.01)  # a thread that has ended is gone a moment later
     maps = Path("/proc/self/maps").read_text(encoding="ascii").splitlines()
     statm = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    shared = [line for line in maps if "/dev/shm/" in line]
+    shared = [line for line in maps if "/dev/shm/" in line or "/memfd:lmdbio-window" in line]
     return {
-        "windows": sum("shar_tmp" in line or "osc_" in line for line in shared),
+        "windows": sum(
+            any(name in line for name in ("shar_tmp", "osc_", "lmdbio-window")) for line in shared
+        ),
         "shared mappings": len(shared),
         "mappings": len(maps),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

@@ -91,7 +91,8 @@ def run(mpi: launch.Mpi, asked: argparse.Namespace, folder: Path) -> dict[str, A
 def strike(asked: argparse.Namespace, folder: Path) -> tuple[int, str]:
     """Jobs in which ranks are struck; how many went wrong, and what was said."""
     program = Path(__file__).parent / "sockets" / "struck.py"
-    command = [program, folder / "fixed" / "db", asked.struck, asked.seed, "--stop", asked.stop]
+    command = [program, folder / "fixed" / "db", asked.struck, asked.seed, *asked.kinds]
+    command += ["--stop", asked.stop]
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         env=launch.find("sockets").environment(),
@@ -139,6 +140,7 @@ def main() -> int:
         default=2500,
         help="looks how many of so many are left; takes seconds (2500, all that MPICH has)",
     )
+    parser.add_argument("--kinds", nargs="*", default=[], help="what strikes them (all kinds)")
     parser.add_argument("--struck", type=int, default=100, help="jobs of each kind (100)")
     parser.add_argument(
         "--stop", type=float, default=30, help="seconds that ranks are stopped (30)"

@@ -47,9 +47,9 @@ BATCHES, STRUCK_MAX = 80, 30
 #: From the start of a job, or its first batch, to a strike from outside, at most, seconds.
 STRIKE_SECONDS_MAX = 0.5
 #: How long the others may take to name the rank that is struck, and one that never came, and all
-#: ranks to end, seconds.
+#: ranks to end, seconds. (Ends of an interpreter take their time on a machine that others fill.)
 NAMED_SECONDS_MAX, MEET_SECONDS = 5.0, 6.0
-END_SECONDS_MAX = 60.0
+END_SECONDS_MAX = 180.0
 
 
 class Fire(Exception):
