@@ -21,8 +21,6 @@ WINDOWS = ("mpich_shar_", "osc_sm", "osc_rdma")
 LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
 #: How long ranks of a job that was torn down may be there after its launcher, seconds.
 ENDING_SECONDS_MAX = 5
-#: How long the server is silent in one of its folders.
-SILENT_SECONDS = 20
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,11 +90,11 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _served_otherwise(asked: Asked) -> Fault | None:
-    """In one folder no answer tells the state, and in others the end of a file is refused, or late."""
+    """In one folder no answer tells the state; in others a file's end is refused, or comes late."""
     if asked.path.startswith("/stateless/"):
         return Fault(headers={"Last-Modified": None})
     if asked.path.startswith("/silent/") and (asked.first or 0) > 300_000:
-        return Fault(delay_s=SILENT_SECONDS)
+        return Fault(delay_s=data.SILENT_SECONDS)
     is_refused = asked.path.startswith("/refused/") and (asked.first or 0) > 100_000
     return Fault(status=403) if is_refused else None
 

@@ -8,6 +8,8 @@ import lmdb
 
 MIXED = 173
 FIXED = 400
+#: How long a server is silent before it serves the rest of a file.
+SILENT_SECONDS = 20
 
 
 def mixed_value(i: int) -> bytes:

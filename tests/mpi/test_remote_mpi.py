@@ -9,7 +9,7 @@ import re
 
 import launch
 import pytest
-from conftest import SILENT_SECONDS
+from data import SILENT_SECONDS
 
 from lmdbio.remote.http import HEAD_BYTES
 from tests.support.range_server import RangeServer
