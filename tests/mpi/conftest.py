@@ -90,7 +90,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _served_otherwise(asked: Asked) -> Fault | None:
-    """In one folder no answer tells the state; in others a file's end is refused, or comes late."""
+    """In one folder no answer tells the state; in others the end is refused, or late."""
     if asked.path.startswith("/stateless/"):
         return Fault(headers={"Last-Modified": None})
     if asked.path.startswith("/silent/") and (asked.first or 0) > 300_000:
