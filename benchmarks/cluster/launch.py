@@ -18,7 +18,7 @@ from lmdbio.bench import processes
 
 __all__ = ["TRANSPORTS", "command", "lacking", "meet"]
 
-#: What carries the messages of a Reader's ranks.
+#: Carriers of the messages of a Reader's ranks.
 TRANSPORTS = ("mpi", "sockets")
 
 
