@@ -18,7 +18,7 @@ from lmdbio.bench import processes
 
 __all__ = ["TRANSPORTS", "command", "lacking", "meet"]
 
-#: Carriers of the messages of a Reader's ranks.
+#: Transports of the messages of a Reader's ranks.
 TRANSPORTS = ("mpi", "sockets")
 
 
