@@ -146,8 +146,10 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     memory fills anew. ``dataset`` does not exist then.
 
     Args:
-        source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
-            and ``cache`` one path, no keys, and options of ``Reader``.
+        source: argument of ``Dataset``; with ``comm`` and ``cache`` one path.
+        transform, buffers, errors: arguments of ``Dataset``.
+        keys: argument of ``Dataset``; False with ``comm`` and ``cache``.
+        options: keywords of ``Records``; with ``comm`` and ``cache``, of ``Reader``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
