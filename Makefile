@@ -35,6 +35,7 @@ REPLAY_COUNT ?= 1000
 RESUMES_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
+ENDURANCE_STRUCK ?= 100
 TRAINING_PYTHON ?= 3.12
 # pip takes exactly these tags.
 TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux2014 \
@@ -141,7 +142,8 @@ writers: $(VENV)/.dev  ## read and open beside commits (WRITERS_READS=n, WRITERS
 	$(BIN)/python tests/writers/run.py --opening --seconds $(WRITERS_SECONDS)
 
 endurance: $(VENV)/.dev  ## open and close Readers and end jobs, under each MPI (ENDURANCE_CYCLES=n)
-	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES)
+	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES) \
+	    --struck $(ENDURANCE_STRUCK)
 
 law: $(VENV)/.dev  ## run every mode on every topology and assignment, under each MPI; some minutes
 	$(BIN)/python tests/mpi/every_law.py

@@ -12,8 +12,9 @@
 enum { STACK_BYTES = 256 * 1024 };
 
 /* Between two looks the thread sleeps an eighth of the time in which nothing has moved: not long
- * where something is under way or awaited. MPICH looks first and takes in afterwards. */
-enum { NAP_PART = 8, PROBES = 2 };
+ * where something is under way or awaited, unless it is so for seconds. MPICH looks first and takes in
+ * afterwards. */
+enum { NAP_PART = 8, LONG_PART = 256, PROBES = 2 };
 static const uint64_t NAP_NS_MIN = 20000, NAP_NS_MAX = 2000000, NAP_NS_IDLE = 20000000;
 
 /* --- control messages ------------------------------------------------------------------ */
@@ -244,7 +245,9 @@ static bool nap(lio_exchange *x, uint64_t moved_ns)
 {
     bool is_idle = x->has_failed || (x->operations == 0 && x->awaited == 0 && x->parts == 0);
     uint64_t now = lio_now_ns(), nap_ns = (now - moved_ns) / NAP_PART;
-    uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
+    uint64_t most = (now - moved_ns) / LONG_PART;
+    most = most < NAP_NS_MAX ? NAP_NS_MAX : most;
+    most = is_idle || most > NAP_NS_IDLE ? NAP_NS_IDLE : most;
     nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
     (void)pthread_mutex_lock(&x->lock);
     if (x->requests == NULL)

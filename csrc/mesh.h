@@ -36,9 +36,10 @@ enum {
 
 /* A rank, as far as this one knows. */
 enum lio_mesh_state {
-    LIO_MESH_AWAY = 0, /* nothing yet, or that it is there */
-    LIO_MESH_LEFT = 1, /* it has said farewell */
-    LIO_MESH_LOST = 2  /* it ended without, or cannot be reached */
+    LIO_MESH_AWAY = 0, /* nothing yet */
+    LIO_MESH_HERE = 1, /* it has welcomed this one */
+    LIO_MESH_LEFT = 2, /* it has said farewell */
+    LIO_MESH_LOST = 3  /* it ended without, or cannot be reached */
 };
 
 typedef struct lio_mesh lio_mesh;
@@ -58,8 +59,9 @@ uint16_t lio_mesh_port(const lio_mesh *mesh);
 void lio_mesh_place(lio_mesh *mesh, uint32_t rank, const uint8_t *host, uint16_t port,
                     uint32_t is_near);
 
-/* Says that all ranks have begun to listen. One that cannot be reached for the first time, or ends before
- * it has heard this one, had left before: those that are connected to a rank hear of its death. */
+/* Says that all ranks have begun to listen, and that those to which this one is to be connected have welcomed
+ * it. One that cannot be reached for the first time, or ends before it has heard this one, had left
+ * before: those that are connected to a rank hear of its death. */
 void lio_mesh_met(lio_mesh *mesh);
 
 /* Connects to a rank, so that each of the two hears when the other one ends. */

@@ -64,7 +64,6 @@ typedef struct lio_link {
     int fd;                    /* -1: none */
     bool is_open;              /* connected */
     uint64_t greeted;          /* bytes of the greeting that are sent */
-    bool is_heard;             /* the rank has said welcome */
     bool has_unanswered;       /* TCP: the other machine may not have acknowledged all */
     uint32_t silent_checks;    /* in a row, that saw no answer where one was due */
 } lio_link;
@@ -143,8 +142,12 @@ void *lio_mesh_carry(void *mesh);
 struct sockaddr_un;
 unsigned lio_mesh_name(const lio_mesh *mesh, uint32_t rank, struct sockaddr_un *out);
 
-/* Has the kernel notice that a machine has died, while nothing is to be acknowledged. */
-void lio_mesh_watch_peer(int fd);
+/* Lets a Unix socket hold a message of rows. */
+void lio_mesh_widen(int fd);
+
+/* Has the kernel notice that a machine has died, while nothing is to be acknowledged; and always, where so
+ * little is written that the other one is never too full to take it. */
+void lio_mesh_keep_alive(int fd, bool writes_little);
 
 /* Whether the other machine owes an answer, and has given none for `since_ms`. A process that is only
  * stopped owes nothing: its kernel acknowledges, or answers the probes of a full receiver. */

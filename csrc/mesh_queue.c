@@ -126,7 +126,7 @@ int lio_mesh_begin(lio_mesh *m, uint32_t rank, int32_t tag, const uint8_t *bytes
     lio_mesh_put_u32(one->head + 8, (uint32_t)count);
     lio_mesh_put_u32(one->head + 12, (uint32_t)(count >> 32));
     (void)pthread_mutex_lock(&m->lock);
-    bool is_dropped = m->state[rank] != LIO_MESH_AWAY ||
+    bool is_dropped = m->state[rank] >= LIO_MESH_LEFT ||
                       (m->is_leaving && tag != LIO_MESH_FAREWELL) || m->pid != getpid();
     lio_link *link = is_dropped ? NULL : link_to(m, rank);
     if (link != NULL) {

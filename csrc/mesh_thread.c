@@ -1,8 +1,10 @@
 /* The thread of a mesh: connects, accepts, writes and reads. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -49,11 +51,13 @@ static void end_sending(lio_mesh *m, lio_link *link)
 /* A child made by a bare fork() may hold the connection: closing alone would not end its events. */
 static void close_watched(lio_mesh *m, int *fd)
 {
-    if (*fd >= 0) {
-        (void)epoll_ctl(m->epoll, EPOLL_CTL_DEL, *fd, NULL);
-        (void)close(*fd);
+    int watched = *fd;
+    *fd =
+        -1; /* a child that is forked from now on does not close its number, which may be another's */
+    if (watched >= 0) {
+        (void)epoll_ctl(m->epoll, EPOLL_CTL_DEL, watched, NULL);
+        (void)close(watched);
     }
-    *fd = -1;
 }
 
 static void close_link(lio_mesh *m, lio_link *link)
@@ -71,7 +75,7 @@ static void end_rank(lio_mesh *m, uint32_t rank, enum lio_mesh_state state, int 
                      const char *what)
 {
     (void)pthread_mutex_lock(&m->lock);
-    bool is_news = m->state[rank] == LIO_MESH_AWAY;
+    bool is_news = m->state[rank] < LIO_MESH_LEFT;
     if (is_news) {
         m->state[rank] = (uint8_t)state;
         if (state == LIO_MESH_LOST && !m->has_lost) {
@@ -103,21 +107,22 @@ static bool add(lio_mesh *m, int fd, uint32_t events, lio_mesh_kind *what)
     return epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+static const uint8_t MAPPED[12] = {[10] = 0xff, [11] = 0xff}; /* before an address of IPv4 */
+
 /* Returns errno of the call; 0: connected. */
 static int dial(lio_mesh *m, lio_link *link, bool is_near)
 {
     struct sockaddr_un near;
     struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_port = htons(link->port)};
     struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(link->port)};
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    bool is_old = memcmp(link->host, mapped, sizeof mapped) == 0;
+    bool is_old = memcmp(link->host, MAPPED, sizeof MAPPED) == 0;
     const struct sockaddr *to = (const struct sockaddr *)&far;
     socklen_t size = sizeof far;
     if (is_near) {
         size = (socklen_t)lio_mesh_name(m, link->rank, &near);
         to = (const struct sockaddr *)&near;
     } else if (is_old) {
-        memcpy(&old.sin_addr, link->host + sizeof mapped, sizeof old.sin_addr);
+        memcpy(&old.sin_addr, link->host + sizeof MAPPED, sizeof old.sin_addr);
         size = sizeof old;
         to = (const struct sockaddr *)&old;
     } else {
@@ -126,8 +131,10 @@ static int dial(lio_mesh *m, lio_link *link, bool is_near)
     link->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return errno;
-    if (!is_near)
-        lio_mesh_watch_peer(link->fd);
+    if (is_near)
+        lio_mesh_widen(link->fd);
+    else
+        lio_mesh_keep_alive(link->fd, false);
     if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
         return errno;
     if (connect(link->fd, to, size) != 0)
@@ -145,23 +152,28 @@ static void want(lio_mesh *m, lio_link *link)
 }
 
 /* Takes what the listener at the other end has said; returns whether it was its farewell. */
-static bool has_farewell(lio_link *link)
+static bool has_farewell(lio_mesh *m, lio_link *link)
 {
     uint8_t said[2];
     bool is_farewell = false;
     ssize_t got = recv(link->fd, said, sizeof said, MSG_DONTWAIT);
+    (void)pthread_mutex_lock(&m->lock);
     for (ssize_t i = 0; i < got; i++) {
-        link->is_heard |= said[i] == LIO_SAYS_WELCOME;
         is_farewell |= said[i] == LIO_SAYS_FAREWELL;
+        if (said[i] == LIO_SAYS_WELCOME && m->state[link->rank] == LIO_MESH_AWAY) {
+            m->state[link->rank] = LIO_MESH_HERE;
+            announce(m);
+        }
     }
+    (void)pthread_mutex_unlock(&m->lock);
     return is_farewell;
 }
 
 static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *what)
 {
-    bool has_left = link->fd >= 0 && has_farewell(link);
+    bool has_left = link->fd >= 0 && has_farewell(m, link);
     (void)pthread_mutex_lock(&m->lock);
-    if (m->has_met && !link->is_heard) /* it listened once, and does not any more */
+    if (m->has_met && m->state[link->rank] == LIO_MESH_AWAY) /* it listened once, no more */
         has_left |= sys_errno == 0 || sys_errno == ECONNREFUSED || sys_errno == ECONNRESET ||
                     sys_errno == EPIPE;
     (void)pthread_mutex_unlock(&m->lock);
@@ -169,6 +181,19 @@ static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *wha
         end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
     else
         lose(m, link->rank, sys_errno, what);
+}
+
+static void end_unreached(lio_mesh *m, lio_link *link, int sys_errno)
+{
+    bool is_old = memcmp(link->host, MAPPED, sizeof MAPPED) == 0;
+    const uint8_t *address = link->host + (is_old ? sizeof MAPPED : 0);
+    char host[INET6_ADDRSTRLEN] = "?", what[sizeof m->lost_why.reason];
+    (void)inet_ntop(is_old ? AF_INET : AF_INET6, address, host, sizeof host);
+    (void)snprintf(what, sizeof what,
+                   "it cannot be reached at %s, port %u (LMDBIO_HOST on its machine says by which "
+                   "address others reach that)",
+                   host, link->port);
+    end_link(m, link, sys_errno, what);
 }
 
 /* Returns whether the rank can be written to. */
@@ -196,7 +221,7 @@ static bool connect_to(lio_mesh *m, lio_link *link)
         m->retries = true;
         want(m, link);
     } else if (problem != 0 && problem != EINPROGRESS) {
-        end_link(m, link, problem, "it cannot be reached");
+        end_unreached(m, link, problem);
     }
     return link->is_open;
 }
@@ -278,7 +303,7 @@ static void link_event(lio_mesh *m, lio_link *link, uint32_t events)
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && !link->is_open) {
         (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &problem, &size);
         if (problem != 0) {
-            end_link(m, link, problem, "it cannot be reached");
+            end_unreached(m, link, problem);
             return;
         }
         link->is_open = true;
@@ -289,7 +314,7 @@ static void link_event(lio_mesh *m, lio_link *link, uint32_t events)
         end_link(m, link, problem, has_ended ? "its process has ended" : "its connection broke");
         return;
     }
-    if ((events & EPOLLIN) != 0 && has_farewell(link)) {
+    if ((events & EPOLLIN) != 0 && has_farewell(m, link)) {
         end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
         return;
     }
@@ -332,7 +357,7 @@ static void serve_links(lio_mesh *m)
     (void)pthread_mutex_unlock(&m->lock);
     for (; link != NULL; link = link->next) {
         (void)pthread_mutex_lock(&m->lock);
-        bool is_wanted = link->is_wanted && m->state[link->rank] == LIO_MESH_AWAY;
+        bool is_wanted = link->is_wanted && m->state[link->rank] < LIO_MESH_LEFT;
         link->is_wanted = false;
         (void)pthread_mutex_unlock(&m->lock);
         if (is_wanted && (link->fd >= 0 || connect_to(m, link)))
@@ -365,7 +390,7 @@ static void accept_some(lio_mesh *m, int listener)
                               .since_ns = lio_now_ns(),
                               .next = m->incoming};
         if (listener == m->listeners[0])
-            lio_mesh_watch_peer(fd);
+            lio_mesh_keep_alive(fd, true);
         if (!add(m, fd, EPOLLIN | EPOLLRDHUP, &one->kind)) {
             (void)close(fd);
             free(one);
@@ -418,6 +443,16 @@ static void say(const lio_incoming *one, uint8_t what)
     (void)send(one->fd, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Has each of two machines hear of the other one's end, while the one that writes waits for the other. */
+static void connect_back(lio_mesh *m, uint32_t rank)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    lio_link *link = m->links[rank];
+    if (link != NULL && link->is_placed && !link->is_near)
+        link->is_wanted = true;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
 /* Returns whether a rank of this job has greeted. */
 static bool take_greeting(lio_mesh *m, lio_incoming *one)
 {
@@ -431,6 +466,7 @@ static bool take_greeting(lio_mesh *m, lio_incoming *one)
     one->rank = rank;
     m->strangers--;
     say(one, LIO_SAYS_WELCOME);
+    connect_back(m, rank);
     return true;
 }
 

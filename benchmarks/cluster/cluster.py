@@ -10,18 +10,17 @@ However a ``with`` ends, nothing stays mounted or running.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cluster import launch
 from benchmarks.command import Failed
 from benchmarks.pfs import pfs
 from lmdbio.bench import processes
@@ -29,13 +28,13 @@ from lmdbio.bench import processes
 RANK = "benchmarks.cluster.rank"
 
 
-def missing() -> str | None:
-    """Say what this machine lacks for a cluster, None if nothing."""
-    if processes.mpiexec() is None:
-        return "there is no mpiexec (pip install 'lmdbio[mpich]')"
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed (pip install 'lmdbio[mpi]')"
-    return pfs.missing()
+def missing(transports: Sequence[str] = ("mpi",)) -> str | None:
+    """Say what this machine lacks for a cluster, None if nothing.
+
+    Args:
+        transports: transports of its ranks.
+    """
+    return launch.lacking(transports) or pfs.missing()
 
 
 @contextlib.contextmanager
@@ -56,16 +55,12 @@ def own_folder(prefix: str) -> Iterator[None]:
 # --- ranks ---------------------------------------------------------------------------------
 
 
-def command(ranks: int, plan: Path) -> list[str]:
-    # mpi4py's runner ends all ranks when one of them raises.
-    python = [sys.executable, "-m", "mpi4py", "-m", RANK, str(plan)]
-    return [processes.mpiexec() or "mpiexec", "-n", str(ranks), *python]
-
-
 def environment() -> dict[str, str]:
     """Return the variables of ranks: they see this very package, have no thread pools of numpy's
-    beside them, and ``ranks_per_node`` alone makes nodes of them."""
+    beside them, leave what they leave in ``own_folder`` (torchrun a folder of logs), and
+    ``ranks_per_node`` alone makes nodes of them."""
     found = processes.inherited() | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found["TMPDIR"] = tempfile.gettempdir()
     found.pop("LMDBIO_RANKS_PER_NODE", None)
     return found
 
@@ -101,7 +96,7 @@ def run_ranks(
         file.write_text(json.dumps(whole), encoding="utf-8")
         with errors.open("w+", encoding="utf-8", errors="replace") as stderr:
             process = subprocess.Popen(
-                command(ranks, file),
+                launch.command(ranks, ["-m", RANK, str(file)], plan["transports"]),
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -155,6 +150,6 @@ def told(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends mpiexec and every rank, whatever session they are in."""
+    """Ends the launcher and every rank, whatever session they are in."""
     with contextlib.suppress(OSError):
         processes.end(process)  # type: ignore[arg-type]

@@ -213,6 +213,7 @@ class Measuring:
             "reader": self.asked.reader,
             "constants": dict(store.constants),
             "tuned": self.asked.tuned,
+            "transports": self.asked.transports,
             "group": group,
             "cells": [asdict(one.cell) for one in made],
             "runs": [run.as_json() for run in runs],

@@ -73,13 +73,13 @@ class DataLoaderBatches:
         keys = Path(f"{task.path}.keys").read_bytes().split(b"\n")
         readahead = task.lane["kind"] == "dataloader"
         data: Any = LmdbDataset(task.path, keys[: count_of(task)], readahead=readahead)
-        comm, workers = task.comm, task.lane["workers"]
+        workers = task.lane["workers"]
         self._sampler: Any = DistributedSampler(
-            data, comm.size, comm.rank, shuffle=True, seed=task.cell["seed"]
+            data, task.size, task.rank, shuffle=True, seed=task.cell["seed"]
         )
         self._loader: Any = DataLoader(
             data,
-            batch_size=task.cell["batch"] // comm.size,
+            batch_size=task.cell["batch"] // task.size,
             sampler=self._sampler,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -106,14 +106,14 @@ class WebDatasetBatches:
 
         task = self._task
         order = np.random.default_rng((task.cell["seed"], number)).permutation(len(self._tars))
-        own = [self._tars[i] for i in order[task.comm.rank :: task.comm.size]]
+        own = [self._tars[i] for i in order[task.rank :: task.size]]
 
         def samples(source: Any) -> Iterator[Any]:
             return (sample(one["bin"]) for one in source)
 
         data: Any = webdataset.WebDataset(own, shardshuffle=False, nodesplitter=lambda urls: urls)
         shuffled = data.shuffle(SHUFFLED).compose(samples)
-        size = task.cell["batch"] // task.comm.size
+        size = task.cell["batch"] // task.size
         return iter(DataLoader(shuffled, batch_size=size, num_workers=task.lane["workers"]))
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class LoaderBatches:
             words = {"cache": task.lane["cache"], "ranks_per_node": task.ranks_per_node}
         self.loader: Any = Loader(
             task.path,
-            task.cell["batch"] // task.comm.size,
+            task.cell["batch"] // task.size,
             transform=sample,
             shuffle=True,
             seed=task.cell["seed"],

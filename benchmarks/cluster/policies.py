@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.lanes import epochs_of, late_of, waits_of
+from benchmarks.cluster.results import epochs_of, late_of, waits_of
 from lmdbio.page.drawing import nice_ticks
 from lmdbio.simulate import SOURCES
 

@@ -1,6 +1,7 @@
 """The program of each rank: reads as a plan says, run after run, and tells what each one cost.
 
     mpiexec -n RANKS python -m mpi4py rank.py PLAN.json
+    torchrun --nproc-per-node RANKS rank.py PLAN.json       where no Reader speaks over MPI
 
 Rank 0 writes one line of JSON for each run. Before a run it puts the data out of the page cache
 of every mount; while one is under way nothing else happens, and a rank that is done sleeps:
@@ -24,25 +25,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from benchmarks.cluster import counters, others, simulated, ways
+from benchmarks.cluster.launch import meet
 from benchmarks.cluster.task import Task
+from lmdbio import share
 from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.locate.open import open_record_index
 
-COMM = MPI.COMM_WORLD
-#: Between two looks at whether everybody has come.
-NAP_S = 0.001
 CRC_MODULUS = 2**64
-
-
-def together(nap: float = NAP_S) -> None:
-    """A barrier in which nobody spins."""
-    request = COMM.Ibarrier()
-    while not request.Test():
-        time.sleep(nap)
 
 
 # --- what a run costs ----------------------------------------------------------------------
@@ -128,13 +120,21 @@ class Ranks:
         plan: "mounts", "ranks_per_node", "folder" (what the mounts show), "drop_all",
             "barrier", "reader" (options), "constants" (of the store), "tuned" (rates were
             measured there), "group" (a control group that bounds the memory of all ranks; "":
-            none), "cells" and "runs".
+            none), "transports", "cells" and "runs".
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.plan = plan
+        self.comms = meet(plan["transports"])
+        self.job = share.connect(next(iter(self.comms.values())))
+        self.job.free()  # nodes are emulated
+        self.rank, self.size = self.job.rank, self.job.size
         self.per_node: int = plan["ranks_per_node"]
-        self.mount = Path(plan["mounts"][COMM.rank // self.per_node])
+        self.mount = Path(plan["mounts"][self.rank // self.per_node])
+
+    def together(self) -> None:
+        """Wait for all ranks; nobody spins."""
+        self.job.together(lambda: None)
 
     def make_cold(self, dataset: str) -> float:
         """Puts a data set out of the page cache of every mount; the share that is still in."""
@@ -152,31 +152,37 @@ class Ranks:
             path=str(self.mount / cell["dataset"]),
             lane=run["lane"],
             cell=cell,
-            comm=COMM,
+            comm=self.comms[run["lane"]["transport"] or next(iter(self.comms))],
+            rank=self.rank,
+            size=self.size,
             ranks_per_node=self.per_node,
             bytes_max=run["bytes_max"],
-            step=partial(self.step, cell["compute_ms"] / 1e3),
+            step=partial(self.step, cell["compute_ms"] / 1e3, is_busy=run["lane"]["is_busy"]),
             options=self.plan["reader"],
         )
 
-    def step(self, compute_s: float) -> None:
+    def step(self, compute_s: float, *, is_busy: bool) -> None:
         """Do what training would do after an iteration: compute, and wait for the others."""
-        if compute_s:
+        if is_busy:
+            end = time.monotonic() + compute_s
+            while time.monotonic() < end:
+                pass
+        elif compute_s:
             time.sleep(compute_s)
         if self.plan["barrier"]:
-            together()
+            self.together()
 
     def perform(self, run: Mapping[str, Any]) -> dict[str, Any] | None:
         """One run, by all ranks; what came of it, on rank 0."""
         cell = self.plan["cells"][run["cell"]]
-        resident = self.make_cold(cell["dataset"]) if COMM.rank == 0 else 0.0
+        resident = self.make_cold(cell["dataset"]) if self.rank == 0 else 0.0
         way = ways.make(self.task(run, cell))
         sums = Sums()
         own, traffic = self.measure(way, sums.look if run["verifies"] else None)
-        own |= {"sum": sums.sum, "node": COMM.rank // self.per_node}
+        own |= {"sum": sums.sum, "node": self.rank // self.per_node}
         indices = np.concatenate(way.account.indices or [np.empty(0, np.uint64)])
-        told = COMM.gather((own, indices))
-        if told is None:
+        told = self.job.together(lambda: (own, indices))
+        if self.rank:
             return None
         needed = self.needed(cell, [places for _, places in told])
         result = summary([one for one, _ in told], traffic, needed) | {"resident": resident}
@@ -200,9 +206,9 @@ class Ranks:
         whole: dict[str, float] = {}
         own: dict[str, Any] = {"error": ""}
         switched = switches_of_others()
-        together()
+        self.together()
         traffic = self.counted()
-        together()
+        self.together()
         begun = opened = time.monotonic()
         try:
             way.open()
@@ -213,18 +219,18 @@ class Ranks:
         except Exception as error:
             own["error"] = f"{type(error).__name__}: {error}"
         ended = time.monotonic()
-        together()
+        self.together()
         traffic += self.counted()
         if not own["error"]:
             way.close()
         account = asdict(way.account)
         del account["indices"]
         times = {"begun": begun, "opened": opened, "ended": ended}
-        return own | {"rank": COMM.rank, "phase": whole} | times | account, traffic
+        return own | {"rank": self.rank, "phase": whole} | times | account, traffic
 
     def counted(self) -> list[Mapping[str, Any]]:
         """Return the store's counters, on rank 0."""
-        return [counters.snapshot(self.plan["mounts"][0])] if COMM.rank == 0 else []
+        return [counters.snapshot(self.plan["mounts"][0])] if self.rank == 0 else []
 
     def needed(
         self, cell: Mapping[str, Any], indices: Sequence[npt.NDArray[np.uint64]]
@@ -233,7 +239,7 @@ class Ranks:
         path = str(Path(self.plan["folder"]) / cell["dataset"])
         nodes = [
             np.concatenate(indices[first : first + self.per_node])
-            for first in range(0, COMM.size, self.per_node)
+            for first in range(0, self.size, self.per_node)
         ]
         return [page_bytes(path, node) if len(node) else 0 for node in nodes]
 
@@ -279,7 +285,7 @@ def main() -> None:
         result = ranks.perform(run)
         if result is not None:
             print(json.dumps({"run": number} | result), flush=True)
-        together()
+        ranks.together()
 
 
 if __name__ == "__main__":

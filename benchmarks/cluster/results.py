@@ -38,6 +38,7 @@ class Figures:
         cpu_s: of all ranks.
         exposed: share of the time from the first batch on in which a rank waited for the next
             one, of the rank that waited most.
+        warm_s: seconds of the last epoch; None: there is but one.
         hit_rate: share of the records located that lay in what was guessed; None: nothing was.
     """
 
@@ -63,6 +64,7 @@ class Figures:
     late_ms: float
     hit_rate: float | None
     exposed: float
+    warm_s: float | None
 
     @classmethod
     def of(cls, run: Mapping[str, Any], *, plain: bool) -> Figures:
@@ -71,6 +73,7 @@ class Figures:
         delivered = sum(run["delivered"])
         needed = run["value_bytes"] if plain else sum(run["needed"])
         switches = int(sum(_switches(one) for one in ranks))
+        epochs = epochs_of(run)
         return cls(
             seconds=run["seconds"],
             reading_s=run["reading_s"],
@@ -96,7 +99,40 @@ class Figures:
             exposed=max(
                 one["exposed_s"] / max(1e-9, one["read_s"] - one["first_wait_s"]) for one in ranks
             ),
+            warm_s=epochs[-1] if len(epochs) > 1 else None,
         )
+
+
+def epochs_of(run: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of each epoch of a run, up to the last rank's last batch."""
+    ranks = run["ranks"]
+    ends = [max(one["epochs"][i][0] for one in ranks) for i in range(len(ranks[0]["epochs"]))]
+    return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
+
+
+def waits_of(run: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of each epoch in which a rank waited, of the one that waited most."""
+    ranks, found = run["ranks"], []
+    for i in range(len(ranks[0]["epochs"])):
+        before = [one["epochs"][i - 1][1] if i else 0.0 for one in ranks]
+        found.append(max(one["epochs"][i][1] - b for one, b in zip(ranks, before, strict=True)))
+    return found
+
+
+def late_of(run: Mapping[str, Any]) -> int:
+    """Return the rows of a run that were read for other roots were late."""
+    stats = (rank["stats"] for rank in run["ranks"])
+    return sum(int(one["late_records"] + one["gone_records"]) for one in stats)
+
+
+def counts_that_differ(run: Mapping[str, Any]) -> int:
+    """Return how many of a run's counts of records, by epoch and source, were not simulated so."""
+    differ = 0
+    for epoch, expected in enumerate(run["simulated"]["records"]):
+        by = [rank["sources"].get(str(epoch), {}) for rank in run["ranks"]]
+        for source, count in expected.items():
+            differ += sum(one.get(source, (0, 0))[0] for one in by) != count
+    return differ
 
 
 def _seek(rank: Mapping[str, Any]) -> float:

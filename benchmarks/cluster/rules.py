@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
-from benchmarks.cluster.results import CellResult
+from benchmarks.cluster.results import (
+    CellResult,
+    LaneResult,
+    counts_that_differ,
+    late_of,
+)
 from benchmarks.cluster.sweep import PLAIN, PY_LMDB, SETS, Cell
 from benchmarks.report import Verdict, judged
 
@@ -26,6 +33,11 @@ TIE = 1.05
 #: times as fast they are as an order in which records may lie anywhere.
 GLOBAL, WINDOWED, SHUFFLED_RANKS = "global", ("group", "window"), (8, 16)
 FASTER = {"3k": 20.0, "110k": 2.0}
+#: Bytes from the store over those of the file, where later epochs need none.
+STORE_MAX = 1.02
+#: Of an epoch out of memory, the rate over sockets over that over MPI; and beside main threads
+#: that compute in Python, over that beside threads that sleep.
+SOCKETS_MIN, BUSY_MIN = 0.7, 0.5
 #: A computation hides reading if it takes so many times as long; then so much may still show.
 COMPUTES_MIN, EXPOSED_MAX = 1.2, 0.01
 
@@ -210,6 +222,55 @@ def overlap(made: CellResult) -> Iterator[Verdict]:
         yield judged(words, str(cell), lane.median("exposed"), most=most, note=note)
 
 
+def placed(made: CellResult) -> Iterator[Verdict]:
+    """Judge whether records, and bytes of the store, came from where they were simulated to."""
+    where = str(made.cell)
+    for lane in made.lanes:
+        runs = [run for run in lane.runs if "simulated" in run]
+        if not runs:
+            continue
+        run = min(runs, key=late_of)
+        late = late_of(run)
+        note = f"{late} rows of late roots were read from the file" if late else ""
+        words = f"counts by epoch and source that were not simulated so, {lane.lane.name}"
+        differ = float(counts_that_differ(run))
+        yield judged(words, where, differ, most=None if late else 0, note=note)
+        later = run["simulated"]["records"][1:]
+        if later and not any(one["file"] for one in later):
+            words = f"bytes from the store in all epochs over the file's, {lane.lane.name}"
+            figure = (lane.median("amplified") or 0.0) * made.cell.epochs
+            most = STORE_MAX if is_large(made.cell) and not late else None
+            yield judged(words, where, figure, most=most, note=note)
+
+
+def twin(made: CellResult, lane: LaneResult, **changes: Any) -> LaneResult | None:
+    """Return the lane that differs by its name and some fields alone; None: there is none."""
+    wanted = replace(lane.lane, name="", **changes)
+    found = (one for one in made.lanes if one.runs and replace(one.lane, name="") == wanted)
+    return next(found, None)
+
+
+def warm(made: CellResult) -> Iterator[Verdict]:
+    """Judge the last of several epochs over sockets, and beside main threads that compute."""
+    cores = len(os.sched_getaffinity(0))
+    for lane in made.lanes:
+        own = lane.median("warm_s") if lane.runs else None
+        for words, least, one in (
+            ("rate of the last epoch over sockets over that over MPI",
+             SOCKETS_MIN if lane.lane.cache and not made.cell.compute_ms else None,
+             twin(made, lane, transport="mpi") if lane.lane.transport == "sockets" else None),
+            ("rate of the last epoch beside Python over that beside sleep",
+             BUSY_MIN if made.cell.shape.ranks <= cores else None,
+             twin(made, lane, is_busy=False) if lane.lane.is_busy else None),
+        ):  # fmt: skip
+            other = one.median("warm_s") if one is not None else None
+            if own and other:
+                bound = least if is_large(made.cell) else None
+                yield judged(
+                    f"{words}, {lane.lane.name}", str(made.cell), other / own, least=bound
+                )
+
+
 def agreement(made: CellResult) -> Iterator[Verdict]:
     """Judge whether everybody who looked at every byte saw the same."""
     looked = sum(one.sum is not None for one in made.lanes)
@@ -220,7 +281,7 @@ def agreement(made: CellResult) -> Iterator[Verdict]:
 
 RULES: Sequence[Callable[[CellResult], Iterator[Verdict]]] = (
     agreement, speed, traffic, shuffled, switches, own_lmdb, speculation, large_records, order,
-    overlap,
+    overlap, placed, warm,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
     python -m benchmarks.cluster.run --preset quick | targets
 
 Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
-emulated node, starts mpiexec, and lets py-lmdb in Caffe's pattern, every mode of lmdbio.Reader
+emulated node, starts the ranks, and lets py-lmdb in Caffe's pattern, every mode of lmdbio.Reader
 and plain readers take turns, each on cold mounts. Nothing but reading happens. However it ends,
 nothing stays mounted or running.
 
@@ -26,6 +26,7 @@ from rich.console import Console
 
 from benchmarks import command
 from benchmarks.cluster import cluster, others, report as reporting, tuned
+from benchmarks.cluster.launch import TRANSPORTS
 from benchmarks.cluster.measuring import Measuring, Report
 from benchmarks.cluster.sweep import (
     CACHE,
@@ -45,6 +46,7 @@ from benchmarks.cluster.sweep import (
     mode_lanes,
     placement_lanes,
     policy_lanes,
+    variants,
 )
 from benchmarks.command import words_of
 from benchmarks.harness import Told, conduct, race_parser
@@ -103,7 +105,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     # fmt: off
     add = parser.add_argument
     add("--preset", choices=PRESETS, help="options for a purpose; those given go before")
-    add("--ranks", metavar="N,...", help="MPI ranks (16)")
+    add("--ranks", metavar="N,...", help="ranks (16)")
     add("--nodes", metavar="N,...", help="emulated nodes (4); every combination that comes out "
         "even is measured")
     add("--fill", type=int, metavar="N",
@@ -122,6 +124,11 @@ def parse(words: list[str]) -> argparse.Namespace:
         "those that map the file, so bound it by --node-mib")
     add("--tuned", action="store_true", help="simulate by what lmdbio tune measures on the mounts "
         "beforehand, not by the constants of the model")
+    add("--transports", default="mpi", metavar="T,...",
+        help=f"of {','.join(TRANSPORTS)}, each of which Readers and Loaders use in turn (mpi); "
+        "mpiexec starts the ranks, torchrun does for sockets alone")
+    add("--busy", action="store_true",
+        help="each lane a second time, whose ranks compute in Python for --compute-ms")
     add("--sets", metavar="SETS", help=f"of {','.join(SETS)}")
     add("--assignments", metavar="A,...", help=f"of {','.join(ASSIGNMENTS)} (blocked)")
     add("--scalings", metavar="S,...", help=f"of {','.join(SCALINGS)} (strong)")
@@ -211,6 +218,10 @@ def settle(asked: argparse.Namespace) -> None:
         asked.request_kib = asked.request_kib or MIB // 1024
     if asked.tuned:  # a prediction of one order would say little of others
         asked.lanes = [replace(lane, seed=100 * i) for i, lane in enumerate(asked.lanes)]
+    asked.transports = words_of(TRANSPORTS, asked.transports)
+    if asked.busy and not asked.compute_ms:
+        raise ValueError("--busy computes for --compute-ms: give it")
+    asked.lanes = variants(asked.lanes, asked.transports, has_busy=asked.busy)
     reader = {
         "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
         "depth": asked.depth,
@@ -261,7 +272,7 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
 
 def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
     """Make the data, and measure all cells."""
-    lacking = cluster.missing()
+    lacking = cluster.missing((*asked.transports, *["mpi"] * asked.tuned))  # mpiexec starts tune
     if lacking:
         raise command.Missing(lacking)
     # Of one size in one folder, which is all that the mounts show and hold in memory.

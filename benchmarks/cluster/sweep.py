@@ -127,6 +127,8 @@ class Lane:
         policy: or placement, that a Reader follows, which is simulated, too; "": none.
         workers: processes that load for a rank.
         seed: of orders by chance, beside the cell's.
+        transport: carrier of a Reader's messages, of ``launch.TRANSPORTS``; "": there are none.
+        is_busy: ranks compute in Python after each iteration, where others sleep.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -154,6 +156,8 @@ class Lane:
     policy: str = ""
     workers: int = 0
     seed: int = 0
+    transport: str = ""
+    is_busy: bool = False
 
     @property
     def reads_records(self) -> bool:
@@ -361,6 +365,26 @@ def loader_lanes(names: Sequence[str], cache: str) -> list[Lane]:
         Lane(name, kind, cache=cache if name.endswith("cached") else "", workers=workers)
         for name, (kind, workers) in ((name, LOADERS[name]) for name in names)
     ]
+
+
+def variants(
+    lanes: Sequence[Lane], transports: Sequence[str], *, has_busy: bool = False
+) -> list[Lane]:
+    """Return each lane over each transport, the first of which needs no word in its name.
+
+    Args:
+        lanes: lanes of records, or of loaders.
+        transports: transports; a lane without messages is there once.
+        has_busy: whether each is there a second time, beside main threads that compute in Python.
+    """
+    found = []
+    for lane in lanes:
+        of_lane = transports if lane.kind in ("reader", "loader") else ("",)
+        for number, transport in enumerate(of_lane):
+            name = f"{lane.name} {transport}" if number else lane.name
+            one = replace(lane, name=name, transport=transport)
+            found += [one, replace(one, name=f"{name} busy", is_busy=True)][: 1 + has_busy]
+    return found
 
 
 def cache_text(cache: Cache | None) -> str:

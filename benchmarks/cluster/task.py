@@ -20,7 +20,8 @@ class Task:
     Attributes:
         path: the environment, as this rank's node sees it.
         lane, cell: a ``sweep.Lane`` and a ``sweep.Cell`` as JSON has them.
-        comm: of all ranks.
+        comm: communicator, or process group, of all ranks.
+        rank, size: rank of this process, and number of ranks.
         ranks_per_node: of the emulated nodes.
         bytes_max: of the file, for plain readers.
         step: called after each iteration.
@@ -31,6 +32,8 @@ class Task:
     lane: Mapping[str, Any]
     cell: Mapping[str, Any]
     comm: Any
+    rank: int
+    size: int
     ranks_per_node: int
     bytes_max: int
     step: Callable[[], None]

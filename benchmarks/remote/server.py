@@ -2,12 +2,14 @@
 
     python -m benchmarks.remote.server FOLDER [--latency SECONDS]
 
-The port is the first line of its output. It ends when its standard input does.
+The port is the first line of its output. ``/counts`` answers at once, as JSON, how many other
+requests it has had, and how many bytes of files it has sent. It ends when its standard input does.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -22,6 +24,8 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     folder: Path
     latency_s: float
+    counts: dict[str, int]
+    counting: threading.Lock
 
     def log_message(self, *_: object) -> None:
         pass
@@ -29,17 +33,20 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
+    def count(self, name: str, amount: int) -> None:
+        with self.counting:
+            self.counts[name] += amount
+
     def do_GET(self) -> None:
+        if self.path == "/counts":
+            self.answer("application/json", json.dumps(self.counts))
+            return
+        self.count("requests", 1)
         time.sleep(self.latency_s)
         path = self.folder / self.path.lstrip("/")
         if path == self.folder:  # rclone asks for the names
             names = [one.name for one in path.iterdir()]
-            page = "".join(f'<a href="{name}">{name}</a>' for name in names).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
+            self.answer("text/html", "".join(f'<a href="{name}">{name}</a>' for name in names))
             return
         if not path.is_file():
             self.send_error(404)
@@ -65,6 +72,15 @@ class Handler(BaseHTTPRequestHandler):
                 if not sent:
                     break
                 first += sent
+                self.count("bytes", sent)
+
+    def answer(self, kind: str, text: str) -> None:
+        """Answer with a text."""
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
 
 
 class Server(ThreadingHTTPServer):
@@ -81,6 +97,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.0)
     given = parser.parse_args()
     Handler.folder, Handler.latency_s = given.folder, given.latency
+    Handler.counts, Handler.counting = {"requests": 0, "bytes": 0}, threading.Lock()
     server = Server(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -2,14 +2,15 @@
 
     python train_ddp.py train_lmdb                         this process alone
     mpiexec -n 4 python train_ddp.py train_lmdb            four ranks, which keep the file together
-    torchrun --nproc-per-node 2 train_ddp.py train_lmdb    without MPI: each keeps its part
+    torchrun --nproc-per-node 2 train_ddp.py train_lmdb    the same without MPI
     ... --loader torch                                 as it was before: open_loader differs
 
 Before it begins, it times a step on made-up samples, and says how long each epoch will take by the
 rates that ``lmdbio tune`` measured of the storage (lmdbio.prediction). Then it trains, and prints
-predicted and measured side by side: seconds of each epoch, and of these, waiting for samples.
+predicted and measured side by side: seconds of each epoch, and of these, waiting for samples; and
+what all ranks have read from the file.
 
-    epoch  predicted s  measured s  predicted waiting s  waited s   loss
+    epoch  predicted s  measured s  predicted waiting s  waited s  MiB read   loss
 """
 
 from __future__ import annotations
@@ -207,6 +208,14 @@ def epochs_of(loader: Any, epochs: int) -> Iterator[Iterator[Any]]:
         yield iter(loader)
 
 
+def bytes_read(loader: Any) -> int:
+    """Return how many bytes all ranks have read from the file so far."""
+    read = torch.tensor(loader.stats().read_bytes if isinstance(loader, Loader) else 0)
+    if dist.is_initialized():
+        dist.all_reduce(read)
+    return int(read)
+
+
 def train(asked: argparse.Namespace, ranks: Ranks) -> None:
     """Train, and tell on rank 0."""
     step_s = seconds_of_a_step(asked.batch_size)
@@ -218,7 +227,8 @@ def train(asked: argparse.Namespace, ranks: Ranks) -> None:
         for words in told.rates if told is not None else ():
             print(words)
         print(f"a step without reading takes {1e3 * step_s:.1f} ms")
-        print("epoch  predicted s  measured s  predicted waiting s  waited s   loss")
+        print("epoch  predicted s  measured s  predicted waiting s  waited s  MiB read   loss")
+    read = 0
     for number, batches in enumerate(epochs_of(loader, asked.epochs)):
         begun = asked_s = perf_counter()
         waited_s, loss = 0.0, 0.0
@@ -227,14 +237,16 @@ def train(asked: argparse.Namespace, ranks: Ranks) -> None:
             loss = step(model, optimizer, images, labels)
             asked_s = perf_counter()
         seconds = perf_counter() - begun
+        before, read = read, bytes_read(loader)
         if ranks.rank == 0:
+            mib = f"{(read - before) / 2**20:.2f}" if isinstance(loader, Loader) else "-"
             one = None if told is None else told.epochs[number]
             whole, stall = (
                 ("-", "-") if one is None else (f"{one.seconds:.2f}", f"{one.stall_seconds:.2f}")
             )
             print(
                 f"{number:5}  {whole:>11}  {seconds:10.2f}  {stall:>19}  {waited_s:8.2f}  "
-                f"{loss:5.3f}",
+                f"{mib:>8}  {loss:5.3f}",
                 flush=True,
             )
     if ranks.rank == 0 and hasattr(loader, "caching"):

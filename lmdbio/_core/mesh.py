@@ -22,7 +22,8 @@ __all__ = ["Mesh", "MeshMessage", "PeerState"]
 class PeerState(IntEnum):
     """Another rank, as far as this one knows."""
 
-    AWAY = int(lib.LIO_MESH_AWAY)  # nothing yet, or that it is there
+    AWAY = int(lib.LIO_MESH_AWAY)  # nothing yet
+    HERE = int(lib.LIO_MESH_HERE)  # it has welcomed this one
     LEFT = int(lib.LIO_MESH_LEFT)  # it has said farewell
     LOST = int(lib.LIO_MESH_LOST)  # it ended without, or cannot be reached
 
@@ -89,7 +90,10 @@ class Mesh:
         lib.lio_mesh_place(self.pointer, rank, packed, port, is_near)
 
     def met(self) -> None:
-        """Say that all ranks listen: one that this one cannot reach from now on has left."""
+        """Say that all ranks listen, and that those that ``connect`` named have welcomed this one.
+
+        One that it cannot reach from now on has left.
+        """
         if not self._is_forked:
             lib.lio_mesh_met(self.pointer)
 

@@ -54,6 +54,7 @@ from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.storage import Storage
 from lmdbio.share import LAUNCHED
+from lmdbio.share.meeting import Place, place_of_torchrun
 from lmdbio.system import procfs, reader_slots
 from lmdbio.system.pylmdb import lmdb
 
@@ -275,7 +276,7 @@ def machine_facts() -> MachineFacts:
     ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
-    count = int(ranks) if ranks.isdecimal() else 0
+    place = place_of_torchrun() or Place(int(ranks) if ranks.isdecimal() else 0, 0)
     return MachineFacts(
         available_bytes=available,
         # The memory of the machine swings by a little between two looks.
@@ -294,8 +295,11 @@ def machine_facts() -> MachineFacts:
         mpi4py=version,
         launcher=launcher,
         # A launcher within a launched process might wait for its own.
-        library=launcher_library(launcher) if launcher and not count else "",
-        ranks=count,
+        library=launcher_library(launcher) if launcher and not place.ranks else "",
+        ranks=place.ranks,
+        machines=place.machines,
+        address=place.address,
+        unreachable=place.problem,
     )
 
 

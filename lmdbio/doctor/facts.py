@@ -106,6 +106,9 @@ class MachineFacts:
         mpi4py: version of mpi4py; "": it is not installed.
         launcher, library: the mpiexec that is found, and its MPI; "": none.
         ranks: number of ranks in the job of this process; 0: no launcher has started it.
+        machines: number of machines that torchrun runs them on; 0: the launcher is one of MPI.
+        address: address by which they would ask for this machine over sockets; "": there is none.
+        unreachable: reason why they would not reach it, in words; "": they would, or need not.
     """
 
     available_bytes: int = 0
@@ -125,6 +128,9 @@ class MachineFacts:
     launcher: str = ""
     library: str = ""
     ranks: int = 0
+    machines: int = 0
+    address: str = ""
+    unreachable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

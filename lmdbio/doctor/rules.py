@@ -296,7 +296,7 @@ def judge_shm(facts: Facts) -> Verdicts:
         return
     if free <= SHM_BYTES_FEW:
         yield (
-            "problem" if facts.machine.ranks > 1 else "note",
+            "problem" if facts.machine.ranks > 1 and not facts.machine.machines else "note",
             f"{size_text(free)} are free: ranks that share windows need more (docker run "
             "--shm-size, or an emptyDir of medium Memory), and so do workers of a DataLoader.",
         )
@@ -380,23 +380,39 @@ def judge_locks(facts: Facts) -> Verdicts:
         )
 
 
-def judge_mpi(facts: Facts) -> Verdicts:
-    """Judge MPI."""
-    mpi = facts.machine
-    found = f"{mpi.library or 'an MPI'} ({mpi.launcher})" if mpi.launcher else ""
-    if mpi.ranks > 1 and not mpi.mpi4py:
-        yield problem(
-            f"A launcher has started {mpi.ranks} ranks, and mpi4py is not installed: each of them "
-            "would read for itself (pip install 'lmdbio[mpi]')."
+def judge_ranks(facts: Facts) -> Verdicts:
+    """Judge the transport by which ranks of a job would share reading."""
+    here = facts.machine
+    found = f"{here.library or 'an MPI'} ({here.launcher})" if here.launcher else ""
+    machines = count_text(here.machines, "machine")
+    job = f"One of {here.ranks} ranks that torchrun has started on {machines}"
+    if here.machines and here.unreachable:
+        yield problem(f"{job}: the others would not reach this one. {here.unreachable}.")
+    elif here.machines:
+        yield good(
+            f"{job}: they use sockets, and would reach this one at {here.address} (LMDBIO_HOST)."
         )
-    elif mpi.ranks > 1:
-        yield good(f"One of {mpi.ranks} ranks, with mpi4py {mpi.mpi4py}: Reader(comm=...).")
-    elif mpi.mpi4py and found:
-        yield good(f"mpi4py {mpi.mpi4py}, and {found} to start ranks.")
-    elif mpi.mpi4py:
-        yield note(f"mpi4py {mpi.mpi4py}, but no mpiexec is found to start ranks.")
+    elif here.ranks > 1 and not here.mpi4py:
+        yield problem(
+            f"A launcher of MPI has started {here.ranks} ranks, and mpi4py is not installed: each "
+            "of them would read for itself (pip install 'lmdbio[mpi]'; or start them by torchrun)."
+        )
+    elif here.ranks > 1:
+        yield good(f"One of {here.ranks} ranks, over MPI by mpi4py {here.mpi4py} (comm=).")
+    elif here.mpi4py and found:
+        yield good(
+            f"No launcher has started this process: it is alone. Ranks would use MPI by mpi4py "
+            f"{here.mpi4py} and {found}, or sockets under torchrun."
+        )
+    elif here.mpi4py:
+        yield note(
+            f"mpi4py {here.mpi4py}, but no mpiexec is found to start ranks: torchrun would, whose "
+            "ranks use sockets."
+        )
     else:
-        yield good("mpi4py is not installed: one process does all.")
+        yield good(
+            "mpi4py is not installed: one process does all, or ranks of torchrun, over sockets."
+        )
 
 
 def judge_transform(facts: Facts) -> Verdicts:
@@ -451,6 +467,6 @@ RULES: dict[str, Callable[[Facts], Verdicts]] = {
     "processors": judge_processors,
     "limits": judge_limits,
     "locks": judge_locks,
-    "MPI": judge_mpi,
+    "ranks": judge_ranks,
     "transform": judge_transform,
 }

@@ -42,8 +42,9 @@ __all__ = ["JointSupply"]
 #: A root waits for rows of others, while nothing goes on, so many times as long as a round took it
 #: itself, at least and at most so long; then it reads them from the file.
 TIMEOUT_FACTOR, TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX = 8, 1.0, 4.0
-#: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
-NAP_MS_MIN, NAP_MS_MAX = 1, 25
+#: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part; and the
+#: part of a longer wait after which a root looks again: a look takes 0.2 ms of a core.
+NAP_MS_MIN, NAP_MS_MAX, RESTED_SHARE = 1, 25, 1 / 64
 #: Once rows were revoked, the same roots are waited for this part of the time, until none had to
 #: be revoked for so long, seconds.
 IMPATIENT_PART, IMPATIENT_SECONDS = 20, 5.0
@@ -344,10 +345,10 @@ class JointSupply(Supply):
         others = np.delete(exchange.peers(), self._team)
         return bool((others & _core.Exchange.DONE == 0).any())
 
-    def nap_ms(self) -> int:
+    def nap_ms(self, rested_s: float) -> int:
         """Return how long to wait at once, ms, while windows are read."""
-        nap_ms = int(1000 * NAP_SHARE * self._rounds.slowest_s)
-        return min(max(nap_ms, NAP_MS_MIN), NAP_MS_MAX)
+        nap_s = max(NAP_SHARE * self._rounds.slowest_s, RESTED_SHARE * rested_s)
+        return min(max(int(1000 * nap_s), NAP_MS_MIN), NAP_MS_MAX)
 
     # --- the end
 

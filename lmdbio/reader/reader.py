@@ -38,6 +38,7 @@ from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, carry, uncaught
 from lmdbio.reader.setup import Setup, set_up
 from lmdbio.reading.batch import Batch
+from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader"]
 
+#: A rank that waits so long for a batch logs it.
+WAIT_SECONDS_LOGGED = 30
 
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 
@@ -233,7 +236,7 @@ class Reader:
             while not _has_come(self._window, self._thread, block):
                 self._check_usable()  # a signal handler may have closed it
                 _check(self._window, self._thread)
-                _check_thread(self._window, self._thread, block, self._options.name)
+                _check_wait(self._window, self._thread, block, begun, self._options.name)
             _check(self._window, self._thread)
             self._counter.span("wait for a block", begun)
             batch = self._lent.take(iteration, block, step)
@@ -384,13 +387,19 @@ def _check(window: share.NodeWindow, thread: RootThread | None) -> None:
         raise ended
 
 
-def _check_thread(
-    window: share.NodeWindow, thread: RootThread | None, block: int, name: str
+def _check_wait(
+    window: share.NodeWindow, thread: RootThread | None, block: int, begun: int, name: str
 ) -> None:
-    """Raise Error when no thread reads a block that this rank waits for.
+    """Log that this rank has waited long for a block, and raise Error when no thread reads it.
 
     The main thread has ended, and the thread that reads with it; another one waits here.
     """
+    if monotonic_ns() - begun > WAIT_SECONDS_LOGGED * 1e9:
+        log(
+            f"{name}: no batch has come for {WAIT_SECONDS_LOGGED} s: the root waits for storage, "
+            "or for a rank that does not iterate, and all ranks of a node have to",
+            WARNING,
+        )
     if thread is None or thread.is_filling:
         return
     if not window.control.wait_published(window.root, block):

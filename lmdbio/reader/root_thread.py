@@ -323,7 +323,8 @@ class RootThread(threading.Thread):
 
     def _slice_ms(self) -> int:
         """Return how long to wait at once, ms."""
-        return min(self._mail.slice_ms(), self._supply.nap_ms())
+        rested_ns = 0 if self._resting is None else monotonic_ns() - self._resting[1]
+        return min(self._mail.slice_ms(), self._supply.nap_ms(rested_ns / 1e9))
 
     def _await_begun(self, timeout_ms: int) -> None:
         """Wait until a turn's requests have begun, or the oldest block has landed."""

@@ -139,8 +139,12 @@ class Supply(ABC):
         """Whether another root may need rows of this one."""
         return False
 
-    def nap_ms(self) -> int:
-        """Return how long the root may wait at once, ms, at most."""
+    def nap_ms(self, rested_s: float) -> int:  # noqa: ARG002 (of a joint supply)
+        """Return how long the root may wait at once, ms, at most.
+
+        Args:
+            rested_s: time for which it has waited already, seconds.
+        """
         return _core.SLICE_MS
 
     def leave(self) -> bool:

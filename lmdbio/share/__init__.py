@@ -10,8 +10,8 @@ Uses mpi4py, ``planning`` and ``_core``.
 
 A transport (``transport``) carries the messages of a job: MPI (``mpi``, ``mpi_channel``), or
 sockets of our own (``sockets``, ``socket_channel``, ``node_memory``), where torch.distributed or
-another store lets the ranks meet. Each node has a window, in which each root owns a part, and the
-part of node rank 0 begins with the control area (csrc/window.h):
+another store lets the ranks meet (``meeting``). Each node has a window, in which each root owns a
+part, and the part of node rank 0 begins with the control area (csrc/window.h):
 
     [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
      part of node rank 0, a root                                 next root's part
@@ -31,7 +31,6 @@ from lmdbio.share.job import (
     Job,
     connect,
     count_nodes,
-    describe,
     ranks_per_node,
     teams,
     world,
@@ -47,7 +46,7 @@ from lmdbio.share.mail import (
 )
 from lmdbio.share.memory import SharedMemory, shm_free
 from lmdbio.share.ring import Ring
-from lmdbio.share.transport import before_finalize
+from lmdbio.share.transport import before_finalize, describe
 from lmdbio.share.turns import Pass, Turns, chain_of
 from lmdbio.share.window import (
     SLOT_ALIGNMENT,

@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -17,7 +17,14 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.order import split_share
 from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
-from lmdbio.share.transport import Gathering, NodeFile, NodeGroup, Transport
+from lmdbio.share.transport import (
+    Gathering,
+    NodeFile,
+    NodeGroup,
+    Transport,
+    describe,
+    ranks_text,
+)
 
 if TYPE_CHECKING:
     from lmdbio.share.sockets import SocketTransport
@@ -36,23 +43,6 @@ NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 32, 50e-6, 2e-3
 #: A rank's answer has room for so many bytes at least: it may be interrupted when all ranks know
 #: already how long the answer is, and then tells so many letters of the reason.
 ANSWER_BYTES_MIN, INTERRUPT_LETTERS_MAX = 256, 48
-
-
-def describe(error: BaseException) -> str:
-    """Return an exception as one line for other ranks: its type and its message."""
-    return f"{type(error).__name__}: {error}"
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """Return ranks as words: "rank 3" or "ranks 0-2, 5"."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank {text}" if len(runs) == 1 and runs[0][0] == runs[0][1] else f"ranks {text}"
 
 
 def _wait(gathering: Gathering) -> BaseException | None:

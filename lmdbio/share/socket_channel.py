@@ -78,5 +78,5 @@ class SocketChannel:
         """Look after what an exchange has left under way."""
         del ranks  # nobody counts their messages
         with self._lock:
-            if self._transport.is_open and not step():
+            if not step():  # also while this rank leaves: the mesh may still send what it has lent
                 self._ended.append(exchange)

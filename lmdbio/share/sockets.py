@@ -1,8 +1,7 @@
 """The ranks of a job without MPI: over sockets of their own (csrc/mesh.h).
 
-Ranks meet through a store of the job (torch.distributed's), where rank 0 leaves its address and a
-secret; each sends rank 0 its own address, and gets those of all by a tree. From then on they need
-no store and no process group, and all lasts until the process ends.
+Ranks meet through a store of the job (``share.meeting``). From then on they need no store and no
+process group, and all lasts until nobody refers to it, or the process ends.
 
     steps    each rank sends what it knows to the one 1, 2, 4, ... before it: after log2(ranks)
              rounds all know all answers
@@ -10,116 +9,44 @@ no store and no process group, and all lasts until the process ends.
     memory   of a node: share.node_memory
 
 Those that are connected to a rank notice when it is lost: its partners in the rounds, the first
-rank of its node, and roots that send it letters. They tell all others, by way of their partners.
+rank of its node, and roots that send it letters. They tell their partners and rank 0, which tells
+all ranks; so nobody waits for one that ends while others still meet.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import ipaddress
-import json
 import os
 import pickle
-import secrets
-import socket
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.memory import machine_name, wait_unused
+from lmdbio.share import meeting
+from lmdbio.share.meeting import MEET, Home, Store, connect, meet, own_host, own_near
+from lmdbio.share.memory import wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
 from lmdbio.share.socket_channel import SocketChannel
-from lmdbio.share.transport import end_messages
+from lmdbio.share.transport import describe, end_messages
 
-__all__ = ["SocketTransport", "Store", "is_process_group", "transport_of_group"]
+__all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
 
 #: Tags of what is no letter of a Reader's (``share.mail``).
-GATHER, ARRAY, FAILED, MEET = range(1 << 20, (1 << 20) + 4)
-#: The store's key of rank 0's address, and the variable that says where torchrun's store is.
-KEY, MASTER = "lmdbio", "MASTER_ADDR"
-#: Environment variable: name or address by which other machines reach this one.
-HOST = "LMDBIO_HOST"
-#: An address that no machine has (RFC 5737): the way to it leads out.
-OUTSIDE = "192.0.2.1"
+GATHER, ARRAY, FAILED = range(MEET + 1, MEET + 4)
 #: Between two looks whether a rank that is waited for has ended; and how long what it sent before
 #: may be on its way.
 CHECK_SECONDS, LEFT_SECONDS = 0.05, 1.0
 #: Bytes of an array that one message has at most.
 ARRAY_BYTES = 64 * 2**20
-#: A rank that a store, or rank 0, keeps waiting for so long gives up.
-MEET_SECONDS_MAX = 300.0
 #: The end of the process waits so long for messages under way.
 LEAVE_SECONDS_MAX = 2.0
-
-
-class Store(Protocol):
-    """Where ranks meet: torch.distributed's ``Store``, as far as it matters."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a value."""
-
-    def get(self, key: str) -> bytes:
-        """Return a value, once somebody has written it."""
-
-    def delete_key(self, key: str) -> object:
-        """Remove a value."""
-
-
-class Home(NamedTuple):
-    """Where a rank is.
-
-    Attributes:
-        host, port: numeric address and TCP port at which it listens.
-        near: the same for ranks that can share memory.
-    """
-
-    host: str
-    port: int
-    near: str
-
-
-def _near() -> str:
-    """Return a name that ranks have alike that can open each other's files by way of /proc."""
-    try:
-        processes = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - no path, but a name
-    except OSError as error:
-        processes = f"{os.getpid()}: {error}"
-    return f"{machine_name()}/{processes}/{os.getuid()}"
-
-
-def own_host(other: str) -> str:
-    """Return the numeric address of this machine that others reach.
-
-    It is what ``LMDBIO_HOST`` says; else the address on the way to another host, or, where that
-    is this machine by its own name, on the way out of it.
-
-    Args:
-        other: name or address of the other host; "": none is known.
-    """
-    given = os.environ.get(HOST, "").strip()
-    if given:
-        return str(socket.getaddrinfo(given, 1)[0][4][0])
-    for host in (other, OUTSIDE):
-        with contextlib.suppress(OSError):
-            found = _host_towards(host) if host else ""
-            if found and not ipaddress.ip_address(found).is_loopback:
-                return found
-    return "127.0.0.1"
-
-
-def _host_towards(other: str) -> str:
-    family, _, _, _, address = socket.getaddrinfo(other, 1, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends nothing
-        return str(probe.getsockname()[0]).partition("%")[0]
 
 
 def _partners(rank: int, size: int) -> list[int]:
@@ -163,12 +90,17 @@ class _Gathering:
                 to = (transport.rank - distance) % size
                 transport.send(to, GATHER, (self._number, answers[: size - distance]))
                 self._sent = distance
-            sender = (transport.rank + distance) % size
+            sender = self.sender
             found = transport.find_step(self._number, sender)
             if found is None:
                 return False
             self._known = answers + found, 2 * distance
             transport.forget(sender, GATHER, self._number)
+
+    @property
+    def sender(self) -> int:
+        """The rank whose message comes next; it may wait for a rank behind it in turn."""
+        return (self._transport.rank + self._known[1]) % self._transport.size
 
     def answers(self) -> list[bytes]:
         """Return what each rank gave."""
@@ -185,19 +117,23 @@ class SocketTransport:
 
     Attributes:
         mesh: connections to other ranks.
+        homes: addresses of those ranks that this one knows.
         steps: number of steps that have ended here.
         has_left: whether this rank sends and takes no more.
+
+    It leaves when nothing refers to it any more, if not before.
 
     Raises:
         PeerError: a rank is lost, or does not come.
         OSError: this process cannot listen.
+        ValueError: ``LMDBIO_HOST`` names no address.
     """
 
     is_threaded = makes_memory = True
+    has_left = True  # until it begins to meet the others
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size
-        self.has_left = False
         self._failure: tuple[int, str] | None = None
         self.steps = 0
         self._arrays = 0
@@ -205,62 +141,60 @@ class SocketTransport:
         self._pid, self._asking = os.getpid(), threading.RLock()
         self._checked_s = 0.0
         self._left_s: dict[int, float] = {}  # when ranks were first seen to have left
-        self.mesh, self._homes = self._meet(store)
+        self.homes: dict[int, Home] = {}
+        try:
+            meet(self, store, _children(rank, size))
+            connect(self, {*_partners(rank, size), self.near_ranks()[0]} - {rank})
+        except BaseException as error:
+            self._give_up(error)
+            raise
         self._channel = SocketChannel(self)
-        for other in {*_partners(rank, size), self.near_ranks()[0]} - {rank}:
-            self.mesh.connect(other)
-        _alive.append(self)
+        _alive.add(self)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.leave()
 
     @property
     def group(self) -> SocketTransport:
         """The ``comm`` of a Reader of these ranks: this transport."""
         return self
 
-    # --- meeting
+    # --- who is where
 
-    def _meet(self, store: Store) -> tuple[_core.Mesh, list[Home]]:
-        if self.rank == 0:
-            key = secrets.token_bytes(_core.Mesh.KEY_BYTES)
-            self.mesh = _core.Mesh(0, self.size, key)
-            own = Home(own_host(os.environ.get(MASTER, "")), self.mesh.port, _near())
-            store.set(KEY, json.dumps([key.hex(), *own]))
-            came = dict(self._await_home() for _ in range(self.size - 1))
-            store.delete_key(KEY)  # others may meet here later
-            homes = [own, *(came[rank] for rank in range(1, self.size))]
-        else:
-            text, *first = json.loads(store.get(KEY))
-            self.mesh = _core.Mesh(self.rank, self.size, bytes.fromhex(text))
-            own = Home(own_host(first[0]), self.mesh.port, _near())
-            self._place(0, Home(*first), own)
-            self.send(0, MEET, own)
-            _, homes = self._await_home()
-        for rank, home in enumerate(homes):
-            self._place(rank, home, own)
-        for rank in _children(self.rank, self.size):
-            self.send(rank, MEET, homes)
-        self.mesh.met()
-        return self.mesh, homes
+    def listen(self, key: bytes, other: str) -> Home:
+        """Begin to listen, or begin anew; return where others find this rank.
 
-    def _place(self, rank: int, home: Home, own: Home) -> None:
-        self.mesh.place(rank, home.host, home.port, is_near=home.near == own.near)
+        Args:
+            key: the job's secret.
+            other: name or address of a machine that is to reach this one; "": none is known.
+        """
+        host = own_host(other)
+        self.leave()
+        self._failure = None
+        self._left_s.clear()
+        self.mesh = _core.Mesh(self.rank, self.size, key)
+        self.has_left = False
+        self.homes[self.rank] = home = Home(host, self.mesh.port, own_near())
+        return home
 
-    def _await_home(self) -> tuple[int, Any]:
-        deadline, seen = time.monotonic() + MEET_SECONDS_MAX, 0
-        while True:
-            message = self.mesh.take(MEET)
-            if message is not None:
-                return message.sender, pickle.loads(message.body)
-            lost = self.mesh.lost()
-            if lost is not None:
-                raise PeerError(f"rank {lost[0]} is lost: {lost[1]}")
-            if time.monotonic() > deadline:
-                raise PeerError(f"a rank has not come within {MEET_SECONDS_MAX:g} s")
-            seen = self.mesh.wait(seen)
+    def place(self, rank: int, home: Home) -> None:
+        """Note where a rank listens."""
+        self.homes[rank] = home
+        is_near = home.near == self.homes[self.rank].near
+        self.mesh.place(rank, home.host, home.port, is_near=is_near)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Leave before all have met, and tell the others why."""
+        if not self.has_left:
+            if self._failure is None:
+                self.fail(self.rank, f"it gave up: {describe(error)}")
+            self.leave()
 
     def near_ranks(self) -> list[int]:
         """Return the ranks that share memory with this one, itself among them."""
-        near = self._homes[self.rank].near
-        return [rank for rank, home in enumerate(self._homes) if home.near == near]
+        near = self.homes[self.rank].near
+        return [rank for rank in range(self.size) if self.homes[rank].near == near]
 
     # --- messages
 
@@ -316,6 +250,22 @@ class SocketTransport:
     def begin_meeting(self) -> _Gathering:
         """Begin to wait until all ranks are here."""
         return _Gathering(self, b"")
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here: one that does not come in time is lost to all of them.
+
+        Raises:
+            PeerError: a rank does not come, or is lost.
+        """
+        self.check(self.rank)
+        gathering, seen = self.begin_meeting(), 0
+        deadline_s = time.monotonic() + meeting.MEET_SECONDS_MAX
+        while not gathering.has_ended():
+            if time.monotonic() > deadline_s:
+                late = f"rank {self.rank} has waited {meeting.MEET_SECONDS_MAX:g} s for it"
+                self.fail(gathering.sender, late)
+                self.check(gathering.sender)
+            seen = self.mesh.wait(seen)
 
     def node_group(self) -> SocketNodeGroup:
         """Return the ranks that share memory with this one."""
@@ -375,18 +325,20 @@ class SocketTransport:
             found = self.mesh.first(FAILED)
             failure = self.mesh.lost() if found is None else pickle.loads(found[0].body)
             if failure is not None and self._failure is None:
-                self._fail(*failure)
+                self.fail(*failure)
             if found is not None:
                 self.mesh.drop(found[1])
         return self._failure
 
-    def _fail(self, rank: int, cause: str) -> None:
+    def fail(self, rank: int, cause: str) -> None:
+        """Note that a rank is lost, and tell others: rank 0 tells all."""
         self._failure = rank, cause
-        for other in _partners(self.rank, self.size):
+        others = self.homes.keys() - {self.rank}
+        for other in others if self.rank == 0 else others & {0, *_partners(self.rank, self.size)}:
             self.send(other, FAILED, self._failure)
 
-    def check(self, sender: int) -> None:
-        """Raise where what a rank is to send cannot come any more.
+    def check(self, sender: int | None = None) -> None:
+        """Raise where a rank is lost, or what one is to send cannot come any more.
 
         Raises:
             PeerError: a rank is lost, or this one has ended.
@@ -398,11 +350,11 @@ class SocketTransport:
                 "was forked from one of them"
             )
         now_s = time.monotonic()
-        if self.mesh.states()[sender] is _core.PeerState.LEFT:
+        if sender is not None and self.mesh.states()[sender] is _core.PeerState.LEFT:
             # Its last messages may still be on their way, by another connection.
             since_s = self._left_s.setdefault(sender, now_s)
             if now_s > since_s + LEFT_SECONDS and self.lost() is None:
-                self._fail(sender, "its process has ended")
+                self.fail(sender, "its process has ended")
         failure = self.lost()
         if failure is not None:
             raise PeerError(f"rank {failure[0]} is lost: {failure[1]}")
@@ -422,9 +374,21 @@ class SocketTransport:
 # --- torch.distributed -------------------------------------------------------------------
 
 #: The transports of this process, which leave when it ends.
-_alive: list[SocketTransport] = []
-os.register_at_fork(after_in_child=_alive.clear)  # they are the parent's
+_alive: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
 _of_groups: weakref.WeakKeyDictionary[Any, SocketTransport] = weakref.WeakKeyDictionary()
+#: Process groups that this process was forked with: a parent speaks for their ranks.
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    _alive.clear()
+    _inherited.update(_of_groups)
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        _inherited.add(torch.group.WORLD)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -432,7 +396,7 @@ def _leave_all() -> None:
     if _alive:
         end_messages()
         wait_unused()
-    for transport in _alive:
+    for transport in list(_alive):
         transport.leave()
 
 
@@ -443,13 +407,24 @@ def is_process_group(what: object) -> bool:
     return group is not None and isinstance(what, group)
 
 
+def is_inherited(group: object) -> bool:
+    """Return whether a process group is a parent's, from which this process was forked."""
+    return group in _inherited
+
+
 def transport_of_group(group: Any) -> SocketTransport:
     """Return the transport of a process group's ranks. Collective over it the first time.
 
     It needs the group's store for as long as the ranks meet, and the group itself for nothing.
+
+    Raises:
+        As ``SocketTransport``.
+        Error: a parent of this process is one of the ranks.
     """
+    if is_inherited(group):
+        raise Error("this process was forked from a rank of the process group, and is none itself")
     transport = _of_groups.get(group)
-    if transport is None or not transport.is_open:
+    if transport is None or transport.has_left:
         transport = SocketTransport(group.rank(), group.size(), _store_of(group))
         _of_groups[group] = transport
     return transport

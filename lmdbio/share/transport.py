@@ -9,7 +9,7 @@ or the transport raises ``PeerError``, which names the rank (sockets).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from lmdbio import _core
@@ -22,8 +22,27 @@ __all__ = [
     "NodeMemory",
     "Transport",
     "before_finalize",
+    "describe",
     "end_messages",
+    "ranks_text",
 ]
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as one line for other ranks: its type and its message."""
+    return f"{type(error).__name__}: {error}"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return ranks as words: "rank 3" or "ranks 0-2, 5"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank {text}" if len(runs) == 1 and runs[0][0] == runs[0][1] else f"ranks {text}"
 
 
 class Gathering(Protocol):

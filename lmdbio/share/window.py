@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.job import Job, describe, ranks_text
+from lmdbio.share.job import Job
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window, machine_name
+from lmdbio.share.transport import describe, ranks_text
 from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 

@@ -1,7 +1,8 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
-Uses ``records``, ``reader``, ``reading``, ``cache``, ``placement``, ``planning``, ``provenance``,
-``machine``, ``observe``, ``inside`` and ``_core``; torch itself only where it must be subclassed.
+Uses ``records``, ``reader``, ``reading``, ``cache``, ``share``, ``layouts``, ``placement``,
+``planning``, ``provenance``, ``machine``, ``observe``, ``inside`` and ``_core``; torch itself only
+where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
@@ -16,10 +17,10 @@ Whole batches instead of samples (``Loader(decode=...)``):
     Image, Jpeg          images, decoded by torchvision, JPEGs also on a GPU
     BatchDecoder         what a decoder of one's own does; RecordErrors, what it raises
 
-Inside, ``ranks`` says which process of a job this is, ``resume`` where in the epochs it is,
-``samples`` makes samples of values, ``whole`` whole batches, and ``draws`` the random numbers that
-they draw; ``workers`` chooses who makes them, and ``threads``, ``processes`` and ``prefetch`` have
-them made.
+Inside, ``ranks`` says which process of a job this is, ``job`` which of them cache together,
+``resume`` where in the epochs it is, ``samples`` makes samples of values, ``whole`` whole batches,
+and ``draws`` the random numbers that they draw; ``workers`` chooses who makes them, and
+``threads``, ``processes`` and ``prefetch`` have them made.
 
 All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
 them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of

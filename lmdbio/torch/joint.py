@@ -14,19 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from threading import Condition
 from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
-from lmdbio.planning.schedule import Assignment
-from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
 from lmdbio.reading.batch import Batch
-from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
@@ -35,7 +32,7 @@ from lmdbio.torch.threads import Wanted, WorkerThreads
 from lmdbio.torch.whole import Recipe
 from lmdbio.torch.workers import Workers
 
-__all__ = ["READER_WORDS", "JointBatches", "JointEpoch", "ReaderBatches", "joint_path"]
+__all__ = ["READER_WORDS", "JointBatches", "JointEpoch", "ReaderBatches"]
 
 #: Stands for a batch of which no row is wanted.
 NOTHING = object()
@@ -46,36 +43,6 @@ _OWN = {"self", "path", "batch_size", "comm", "cache", "assignment", "start", "s
 _OWN |= {"iterations", "epochs"}
 #: Words of a Reader that a Loader hands on.
 READER_WORDS = tuple(sorted(set(inspect.signature(Reader.__init__).parameters) - _OWN))
-
-
-def joint_path(
-    source: object, assignment: str, options: Mapping[str, Any], *, keys: bool
-) -> str | tuple[str, ...]:
-    """Return the path of the data set that ranks are to keep together, from the root folder on.
-
-    It is opened again after a jump, whatever folder the process is in then.
-
-    Args:
-        options: options for the Reader.
-
-    Raises:
-        ValueError: for words of a Loader that a Reader inside does not go with.
-    """
-    together = "cache= with comm=: the ranks keep the data set together, in a Reader"
-    if isinstance(source, Samples):
-        raise ValueError(f"{together}: give its path, and no Records that are open")
-    if keys:
-        raise ValueError(f"{together}, which brings values alone: keys=True does not go with it")
-    if not Assignment(assignment).follows_places:
-        raise ValueError(
-            f"{together}: it has assignment='strided'; for 'local' decode the batches of a Reader "
-            "of your own by ReaderLoader, or give rank= and ranks= instead of comm="
-        )
-    others = sorted(set(options) - {*READER_WORDS, "comm", "cache"})
-    if others:
-        known = ", ".join(READER_WORDS)
-        raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
-    return as_given(cast(Paths, source), absolute=True)
 
 
 class ReaderBatches:
@@ -190,7 +157,7 @@ class JointBatches:
 
     def __init__(
         self,
-        path: str | tuple[str, ...],
+        path: Paths,
         batch_size: int,
         options: Mapping[str, Any],
         recipe: Recipe,
@@ -198,12 +165,8 @@ class JointBatches:
         ahead: int,
         ordering: Ordering,
     ) -> None:
-        if ordering.shuffle not in (None, GLOBAL):
-            raise ValueError(
-                "cache= with comm=: its shuffle is True or False; for other orders decode the "
-                "batches of a Reader of your own by ReaderLoader"
-            )
-        self._path, self._batch_size = path, batch_size
+        # It is opened again after a jump, whatever folder the process is in then.
+        self._path, self._batch_size = as_given(path, absolute=True), batch_size
         self._options = {**options, "shuffle": ordering.shuffle is not None}
         self._recipe, self._workers, self._ahead = recipe, workers, ahead
         self._maker = SampleMaker(self._origin, recipe.transform, errors=recipe.errors)
@@ -224,12 +187,12 @@ class JointBatches:
         return f"sample {index}, file {path}"
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError("a Loader with comm= and cache= cannot be pickled: ranks make it")
+        raise TypeError("a Loader whose ranks cache together cannot be pickled: they make it")
 
     @property
     def dataset(self) -> NoReturn:
         """Nothing: there is a Reader instead."""
-        raise AttributeError("a Loader with comm= and cache= has a Reader, and no dataset")
+        raise AttributeError("a Loader whose ranks cache together has a Reader, and no dataset")
 
     def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
         """Make a Reader. Collective.
@@ -261,7 +224,9 @@ class JointBatches:
         if self._is_closed:
             raise Error("this loader is closed")
         if self._pid != os.getpid():
-            raise Error("a Loader with comm= cannot be used in a forked child; make one there")
+            raise Error(
+                "a Loader whose ranks cache together cannot be used in a forked child; make one"
+            )
         if self._sequence is not None:
             self._sequence.batches.check()
 

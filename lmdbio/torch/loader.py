@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 
@@ -20,12 +20,20 @@ from lmdbio.records.samples import Samples
 from lmdbio.system.amounts import whole
 from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.iterable import AHEAD
-from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches, joint_path
+from lmdbio.torch.job import LoaderWords, choose_sharing, find_group
+from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
 from lmdbio.torch.own import OwnBatches
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
 from lmdbio.torch.ranks import Communicator, ranks_here
-from lmdbio.torch.resume import STATE_VERSION, EpochCursor, EpochSlice, Ordering, State
+from lmdbio.torch.resume import (
+    STATE_VERSION,
+    EpochCursor,
+    EpochSlice,
+    Ordering,
+    State,
+    as_shuffle,
+)
 from lmdbio.torch.sampler import BatchSampler, Ordered
 from lmdbio.torch.samples import Errors, SampleMaker
 from lmdbio.torch.whole import Decode, Recipe
@@ -139,19 +147,22 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     so they take it as it is; it has a ``DataLoader``'s ``dataset``, ``sampler``,
     ``batch_sampler``, ``collate_fn`` and the rest.
 
-    With ``comm``, mpi4py's or a process group of torch.distributed, and ``cache`` the ranks cache
-    one file together, in a Reader; batches stay the same. All ranks make the Loader, iterate and
-    close it together. After a jump (a loaded state, ``set_epoch`` to any but the next epoch, or a
-    restart of an epoch after more than a few batches) the next iteration makes a new Reader, whose
-    memory fills anew. ``dataset`` does not exist then.
+    With ``cache`` the ranks of a job cache the data set together, in a Reader; batches stay the
+    same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
+    ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
+    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` does not
+    exist then.
 
     Args:
-        source: argument of ``Dataset``; with ``comm`` and ``cache`` one path.
+        source: argument of ``Dataset``; paths, where ranks share a cache.
         transform, buffers, errors: arguments of ``Dataset``.
-        keys: argument of ``Dataset``; False with ``comm`` and ``cache``.
-        options: keywords of ``Records``; with ``comm`` and ``cache``, of ``Reader``.
-        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
-            ``BatchSampler``.
+        keys: argument of ``Dataset``; False, where ranks share a cache.
+        options: keywords of ``Records``; of ``Reader``, where ranks share a cache.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks: arguments of ``BatchSampler``.
+        comm: ranks that share samples, and a cache: mpi4py's communicator, or a process group.
+            None: those of ``BatchSampler``, and torch.distributed's default group shares a cache,
+            if it is there when the Loader is made and a Reader can do what is asked for;
+            ``caching`` says why not. False: each process caches by itself.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
         decode: ``BatchDecoder`` of whole batches, such as ``Array``; a tuple, one for each record
             of a sample; or a dict, for parts of a record. With ``keys``, batches are the keys and
@@ -165,10 +176,10 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
             the batches then.
         ahead: number of batches that are prefetched.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
-        cache: tiers in which each process caches its even shard of the data set: a ``Cache``,
-            text ("memory=8G", or with a disk "memory=8G,disk=/local/scratch"), or "auto". No
-            process sends another anything; with ``comm``, each root caches for all. None: no
-            cache.
+        cache: tiers of a cache: a ``Cache``, text ("memory=8G", or with a disk
+            "memory=8G,disk=/local/scratch"), or "auto". Of ranks that share it one root of each
+            node caches a shard of the data set for all; else each process caches its even shard,
+            and sends nothing. None: no cache.
         assignment: "strided", or "local", with ``cache``: processes use the records of each step
             that they cache. All processes read the same files then.
 
@@ -177,7 +188,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is less memory than the cache needs.
-        As ``BatchSampler`` when an iteration begins. As ``Reader``, with ``comm`` and ``cache``;
+        PeerError: a rank of the default group does not make the Loader within five minutes.
+        As ``BatchSampler`` when an iteration begins. As ``Reader``, where ranks cache together;
         so does an iteration that makes a new one.
     """
 
@@ -214,39 +226,38 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         assignment: str = "strided",
         rank: int | None = None,
         ranks: int | None = None,
-        comm: Communicator | torch.distributed.ProcessGroup | None = None,
+        comm: Communicator | torch.distributed.ProcessGroup | Literal[False] | None = None,
         **options: Any,
     ) -> None:
-        is_joint = cache is not None and comm is not None
-        refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * is_joint)), Loader)
+        has_group = cache is not None and comm is not None and comm is not False
+        refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
-        order: Any = {"drop_last": drop_last, "even": even}
-        place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
-        ordering = Ordering.checked(shuffle, seed, **order, **place)
+        words: Any = {"source": source, "cache": cache, "assignment": assignment, "keys": keys}
+        words |= {"worker_init_fn": worker_init_fn, "threads": threads, "processes": processes}
+        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": options}
+        sharing = choose_sharing(LoaderWords(**words), find_group())
+        order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
+        ordering = Ordering.checked(shuffle, seed, comm=sharing.comm, **order)
         each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
         made: Any = {"pins": pin_memory, "begin": worker_init_fn}
         recipe = Recipe.checked(transform, collate_fn, decode, **each, **made)
         self.collate_fn, self.pin_memory = recipe.collate, pin_memory
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
-        workers = _workers(recipe, threads, processes, is_joint=is_joint)
-        if cache is not None and comm is not None:
-            options.update(comm=comm, cache=from_root(cache))
-            path = joint_path(source, assignment, options, keys=keys)
-            size = batch_size * ordering.ranks.now()[1]
+        workers = _workers(recipe, threads, processes, is_joint=sharing.is_joint)
+        if sharing.is_joint:
+            options.update(comm=sharing.meet(), cache=from_root(cache))
+            size, path = batch_size * ordering.ranks.now()[1], cast(Paths, source)
             self._source = JointBatches(path, size, options, recipe, workers, ahead, ordering)
         else:
-            if cache is not None:
-                refuse_words(source, options)
+            refuse_words(cache, source, options)
             data = Dataset(source, transform, **each, **options)
-            keeps: Any = (cache, assignment, ordering.ranks)
+            keeps: Any = (cache, assignment, ordering.ranks, sharing.why)
             self._source = OwnBatches(data, recipe, workers, ahead, *keeps)
-        #: The iteration that handed out a batch last: its epoch, its steps so far, and the version
-        #: of the cursor by which it began.
+        #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
         self._latest: tuple[EpochSlice, int, int] | None = None
         try:
-            self._cursor = EpochCursor(
-                self._source.count, batch_size, ordering, **self._source.order
-            )
+            count, order = self._source.count, self._source.order
+            self._cursor = EpochCursor(count, batch_size, ordering, **order)
         except BaseException:
             self.close()
             raise
@@ -259,7 +270,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
 
     @property
     def dataset(self) -> Dataset:
-        """The data set, whose samples these are; not with ``comm`` and ``cache``."""
+        """The data set, whose samples these are; there is none where ranks cache together."""
         return self._source.dataset
 
     @property
@@ -319,17 +330,17 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
 
         Of records in batches, with a cache: ``own_records`` came out of memory, ``disk_records``
         from its disk, and ``file_records`` were read for their batch alone; ``warm_bytes`` were
-        read to be kept. ``skipped_records`` were left out (``errors``). With ``comm`` these are
-        the counts of ``Reader.stats``: also of batches that wait or were dropped, and of the rows
-        that fill up an epoch's last batch.
+        read to be kept. ``skipped_records`` were left out (``errors``). Of ranks that cache
+        together these are the counts of ``Reader.stats``: also of batches that wait or were
+        dropped, and of the rows that fill up an epoch's last batch.
         """
         return self._source.stats()
 
     def close(self) -> None:
         """End the workers and close the files. May be called twice.
 
-        Waits for samples that are being made, and not for whole batches. With ``comm`` and
-        ``cache`` all ranks do so together.
+        Waits for samples that are being made, and not for whole batches. Ranks that cache together
+        do so together.
         """
         self._source.close()
 

@@ -5,6 +5,7 @@ epoch -> records under way -> samples, collated -> handed out in order
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -38,6 +39,7 @@ class OwnBatches:
         ahead: number of batches that wait to be asked for.
         cache, assignment: arguments of ``Loader``.
         place: this process's rank, and the number of ranks.
+        why: reason why ranks do not cache together, for ``caching``; "": nobody would ask.
 
     Raises:
         As ``split_cache``; the data set is closed then.
@@ -52,6 +54,7 @@ class OwnBatches:
         cache: Cache | str | None,
         assignment: str,
         place: Ranks,
+        why: str,
     ) -> None:
         try:
             # A part is kept for this rank, which may change no more.
@@ -60,6 +63,8 @@ class OwnBatches:
         except BaseException:
             dataset.close()
             raise
+        if why:
+            self.caching = replace(self.caching, text=f"{self.caching.text}; {why}")
         self.order: dict[str, Any] = {"owner": owner, "mix": dataset.mixing}
         self.dataset, self._recipe, self._workers = dataset, recipe, workers
         self._ahead, self.count = ahead, len(dataset)

@@ -10,7 +10,6 @@ processes deal each step alike.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +26,11 @@ from lmdbio.reader.caching import Disk
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 from lmdbio.records.shard import cache_part, even_homes, is_far
+from lmdbio.torch.ranks import ranks_on_machine
 
 __all__ = ["ASSIGNMENTS", "ProcessCache", "as_cache", "from_root", "split_cache", "refuse_words"]
 
 ASSIGNMENTS = ("strided", "local")
-#: torchrun's word for the processes of this machine.
-LOCAL_VARIABLE = "LOCAL_WORLD_SIZE"
 
 
 class ProcessCache(NamedTuple):
@@ -66,19 +64,23 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
     return cache
 
 
-def from_root(cache: Cache | str) -> Cache | str:
+def from_root(cache: Cache | str | None) -> Cache | str | None:
     """Return the same cache with its folder named from the root folder on."""
     if not isinstance(cache, Cache) or cache.disk is None:
         return cache
     return replace(cache, disk=str(Path(cache.disk).absolute()))
 
 
-def refuse_words(source: object, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for words of a Loader that a cache does not go with.
+def refuse_words(cache: Cache | str | None, source: object, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for words of a Loader that a cache, if there is one, does not go with.
 
     Args:
+        cache: result of ``as_cache``.
+        source: argument of ``Loader``.
         options: options of ``Records``.
     """
+    if cache is None:
+        return
     if isinstance(source, Samples):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
@@ -110,7 +112,7 @@ def split_cache(
     number, ranks = rank
     if not 0 <= number < ranks:
         raise ValueError(f"there is no rank {number} of {ranks}")
-    here = _processes_here(ranks)
+    here = ranks_on_machine(ranks)
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = Assignment(assignment).is_dealt and ranks > 1
     if wanted is None and not is_dealt:
@@ -146,12 +148,6 @@ def _reported(cached: CacheShard, whole: int) -> str:
             where[-1] += " (an earlier job has left them there)"
     places = ", ".join(where) or "for there is no room"
     return f"this process keeps {cached.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
-
-
-def _processes_here(ranks: int) -> int:
-    """Return how many processes of the job are on this machine: all, unless torchrun says."""
-    text = os.environ.get(LOCAL_VARIABLE, "")
-    return max(1, min(int(text), ranks)) if text.isdigit() else ranks
 
 
 def _asked(cache: Cache | str) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "Ranks",
     "processes_alike",
     "ranks_here",
+    "ranks_on_machine",
     "refuse_second_sharding",
     "worker",
 ]
@@ -170,6 +171,12 @@ def ranks_here() -> int:
     """Return how many processes of the job are on this machine; 1 where no launcher says it."""
     said = (os.environ.get(name, "") for name in LOCAL_VARIABLES)
     return max(1, next((int(text) for text in said if text.isdigit()), 1))
+
+
+def ranks_on_machine(ranks: int) -> int:
+    """Return how many ranks of a job are on this machine: all, unless torchrun says it."""
+    text = os.environ.get(LOCAL_VARIABLES[0], "")
+    return max(1, min(int(text), ranks)) if text.isdigit() else ranks
 
 
 def processes_alike() -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cluster import cluster, counters, rules, sweep
+from benchmarks.cluster import cluster, counters, launch, rules, sweep
 from benchmarks.cluster.results import CellResult, Figures, LaneResult
 from benchmarks.cluster.sweep import PY_LMDB, SETS, Cell, Lane, Shape
 from benchmarks.report import Verdict, summary
@@ -68,6 +68,17 @@ def test_lanes_are_turned_round_by_round_and_looked_at_first() -> None:
     assert [run.lane for run in runs if run.round == 1] == [plain[0], *reversed(lanes)]
 
 
+def test_a_lane_that_sends_messages_is_there_over_each_transport_idle_and_busy() -> None:
+    lanes = sweep.mode_lanes((PY_LMDB, "coal", "plain"), (1,))
+    over_both = sweep.variants(lanes, ("mpi", "sockets"))
+    assert [(one.name, one.transport) for one in over_both] == [
+        (PY_LMDB, ""), ("coal", "mpi"), ("coal sockets", "sockets"),
+    ]  # fmt: skip
+    assert [one.name for one in sweep.variants(lanes, ("sockets",), has_busy=True)] == [
+        PY_LMDB, f"{PY_LMDB} busy", "coal", "coal busy",
+    ]  # fmt: skip
+
+
 # --- figures and verdicts ------------------------------------------------------------------
 
 
@@ -78,6 +89,7 @@ def rank(number: int, *, reads: bool = True, **changes: Any) -> dict[str, Any]:
         "io_s": 2.0, "turn_s": 0.0, "wait_s": 0.0, "skew_s": 0.5, "open_s": 0.25, "read_s": 4.0,
         "sleep_s": 3.0, "early_switches": 3, "mode": {}, "stats": {}, "records": 50,
         "bytes": 150_000, "sum": 1, "first_wait_s": 1.0, "exposed_s": 0.03,
+        "epochs": [],
     }  # fmt: skip
     return plain | changes
 
@@ -194,6 +206,56 @@ def test_what_shows_beside_a_computation_that_takes_longer_is_judged(
     assert not [v for v in rules.judge(cell(lane("coal", [8.0], "coal"))) if "beside" in v.words]
 
 
+def placed(
+    name: str, warm_s: float, *, file: int = 0, seen: int = 0, delivered: int = 808_000, **of: Any
+) -> LaneResult:
+    """A lane of two epochs, of which the second was to have ``file`` records, and had ``seen``."""
+    sources = [{"0": {"file": (50, 1)}, "1": {"own": (50 - here, 1), "file": (here, 1)}}
+               for here in (seen, 0, 0, 0)]  # fmt: skip
+    ranks = [rank(number, epochs=[(2.0, 0.1), (2.0 + warm_s, 0.2)], sources=by,
+                  stats={"late_records": 0, "gone_records": 0, "located_records": 0})
+             for number, by in enumerate(sources)]  # fmt: skip
+    records = [{"file": 200, "own": 0}, {"file": file, "own": 200 - file}]
+    run = told(8.0, ranks=ranks, needed=[400_000] * 4, delivered=[delivered],
+               simulated={"records": records})  # fmt: skip
+    lane_of = Lane(name, "reader", "auto", policy="home", cache="memory=1G", **of)
+    return LaneResult(lane_of, [run], 4)
+
+
+@pytest.mark.parametrize("seen", [0, 3])
+def test_counts_are_judged_by_what_was_simulated(seen: int) -> None:
+    one = verdict_of(cell(placed("home", 1.0, seen=seen)), "not simulated so, home")
+    assert (one.figure, one.reached) == (2.0 * bool(seen), not seen)
+
+
+@pytest.mark.parametrize(("delivered", "reached"), [(808_000, True), (820_000, False)])
+def test_a_file_that_fits_leaves_the_store_once(delivered: int, reached: bool) -> None:
+    made = cell(placed("home", 1.0, delivered=delivered))
+    made.cell = replace(made.cell, epochs=2)
+    one = verdict_of(made, "in all epochs over the file's, home")
+    assert one.figure == pytest.approx(delivered / 800_000) and one.reached is reached
+    part = cell(placed("home", 1.0, file=9, seen=9))
+    assert not [v for v in rules.judge(part) if "in all epochs" in v.words]
+
+
+@pytest.mark.parametrize(("warm_s", "reached"), [(1.4, True), (1.5, False)])
+def test_a_transport_is_judged_by_the_same_lane_over_mpi(warm_s: float, reached: bool) -> None:
+    own = placed("home sockets", warm_s, transport="sockets")
+    one = verdict_of(cell(placed("home", 1.0, transport="mpi"), own), "over sockets over that")
+    assert one.figure == pytest.approx(1 / warm_s) and one.reached is reached
+    assert not [v for v in rules.judge(cell(own)) if "over sockets" in v.words]
+
+
+@pytest.mark.parametrize(("warm_s", "reached"), [(1.9, True), (2.1, False)])
+def test_a_busy_main_thread_is_judged_by_one_that_sleeps(warm_s: float, reached: bool) -> None:
+    busy = placed("home busy", warm_s, transport="mpi", is_busy=True)
+    made = cell(placed("home", 1.0, transport="mpi"), busy)
+    made.cell = replace(made.cell, shape=Shape(1, 1), compute_ms=1.0)
+    assert verdict_of(made, "beside Python").reached is reached
+    made.cell = replace(made.cell, shape=Shape(4096, 4))
+    assert verdict_of(made, "beside Python").reached is None
+
+
 def test_two_snapshots_of_the_store_make_a_run() -> None:
     def counts(bytes_: int, late_s: float) -> dict[str, Any]:
         link = {"requests": 1, "bytes": bytes_, "busy_s": bytes_ / 1e9}
@@ -294,6 +356,36 @@ def test_everybody_reads_the_same_and_what_is_told_adds_up(
     # Each node walks over what the other one needs: the paper's R x B, and the tree.
     assert caffe["medians"]["amplified"] == pytest.approx(2.0, abs=0.1)
     assert "read/needed" in files[1].read_text(encoding="utf-8")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("transports", ["mpi,sockets", "sockets"])
+def test_every_transport_reads_the_same_from_where_it_was_simulated_to(
+    places: Path, data: Path, tmp_path: Path, transports: str
+) -> None:
+    """In the processes that mpiexec starts, and in those of torchrun."""
+    lacking = launch.lacking(transports.split(","))
+    if lacking:
+        pytest.skip(lacking)
+    file = tmp_path / "out.json"
+    process = start(
+        places, data, "--placements", "home", "--transports", transports,
+        "--assignments", "strided", "--epochs", "2", "--rounds", "1", "--cache", "memory=1M",
+        "--json", str(file)
+    )  # fmt: skip
+    out, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, out
+    nothing_left(places)
+    (made,) = report(file)["cells"]
+    lanes = [one["lane"] for one in made["lanes"]]
+    assert [one["transport"] for one in lanes] == transports.split(",")
+    assert made["sums_agree"] and all(one["sum"] for one in made["lanes"])
+    judged = [one for one in report(file)["verdicts"] if "not simulated so" in one["words"]]
+    assert [one["figure"] for one in judged] == [0.0] * len(lanes)
+    for one in made["lanes"]:
+        (run,) = one["runs"]
+        by = [each["sources"]["1"] for each in run["ranks"] if each["reads"]]
+        assert all(one["peer"][0] > 0 for one in by), "no rows were exchanged"
 
 
 @pytest.mark.mpi

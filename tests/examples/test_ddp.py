@@ -26,7 +26,7 @@ import launch
 
 TRAIN = ROOT / "examples" / "ddp" / "train_ddp.py"
 COUNT, EPOCHS = 256, 2
-ROW = re.compile(r"^ +(\d)\s+(\S+)\s+([\d.]+)\s+(\S+)\s+([\d.]+)\s+([\d.]+)$", re.M)
+ROW = re.compile(r"^ +(\d)\s+(\S+)\s+([\d.]+)\s+(\S+)\s+([\d.]+)\s+(\S+)\s+([\d.]+)$", re.M)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +65,9 @@ def test_one_process_trains(images: Path, loader: str) -> None:
     command = [sys.executable, str(TRAIN), *words(images, "--loader", loader)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    for _, predicted, measured, stall, waited, _ in rows(done.stdout):
+    for _, predicted, measured, stall, waited, read, _ in rows(done.stdout):
         assert float(measured) >= float(waited)
-        assert (predicted == "-") == (stall == "-") == (loader == "torch")
+        assert (predicted == "-") == (stall == "-") == (read == "-") == (loader == "torch")
     assert ("file system: " in done.stdout) == (loader == "lmdbio")
 
 
@@ -106,14 +106,17 @@ def test_a_batch_that_makes_no_sense_is_refused(
     assert end.value.code == 2 and "--batch-size must be 1 to 4096" in capsys.readouterr().err
 
 
-def test_torchrun_starts_it_without_mpi(images: Path) -> None:
+def test_ranks_of_torchrun_keep_the_file_together(images: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*command, str(TRAIN), *words(images)],
-        capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [*command, str(TRAIN), *words(images, "--cache", "memory=8M")],
+        capture_output=True, text=True, timeout=180,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "LMDBIO_RANKS_PER_NODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows(done.stdout)
+    first, later = (float(row[5]) for row in rows(done.stdout))
+    assert first > 0.5 and later == 0
+    assert "2 roots keep" in done.stdout
 
 
 def test_what_is_no_data_set_is_told_in_a_line(

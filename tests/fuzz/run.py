@@ -1,8 +1,9 @@
-"""Builds the fuzzer with sanitizers, makes its seeds with py-lmdb and runs it.
+"""Builds the fuzzers with sanitizers, makes seeds with py-lmdb and runs them.
 
     python tests/fuzz/run.py [--count N] [--seed S]
 
-A fault leaves its seed and number on the terminal; running with them again repeats it.
+fuzz.c mutates databases: a fault leaves its seed and number on the terminal; running with them
+again repeats it. tests/tsan/mesh.c sends random greetings and frames to the ranks of a job.
 """
 
 from __future__ import annotations
@@ -35,28 +36,21 @@ FLAGS = (
     "-fno-sanitize-recover=all",
     "-DLIO_ASSERTS",
 )
+PROGRAMS = ("fuzz.c", "../tsan/mesh.c")
+#: Mutations for each second that strangers have to speak to ranks.
+COUNT_PER_SECOND = 20_000
 
 
-def build(folder: Path, compiler: str = "cc") -> Path:
-    """Compiles csrc/ and fuzz.c with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    program = folder / "fuzz"
-    command = [
-        *compiler.split(),
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        *FLAGS,
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        f"-I{ROOT / 'csrc'}",
-        str(HERE / "fuzz.c"),
-        *map(str, sorted((ROOT / "csrc").glob("*.c"))),
-        "-o",
-        str(program),
-        "-pthread",
-    ]
-    subprocess.run(command, check=True)
-    return program
+def build(folder: Path, compiler: str = "cc") -> None:
+    """Compiles csrc/ with AddressSanitizer and UndefinedBehaviorSanitizer, and the programs."""
+    command = [*compiler.split(), "-std=c11", "-D_GNU_SOURCE", *FLAGS]
+    command += ["-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
+    sources = map(str, sorted((ROOT / "csrc").glob("*.c")))
+    subprocess.run([*command, "-c", *sources], cwd=folder, check=True)
+    made = [*map(str, sorted(folder.glob("*.o"))), "-pthread"]
+    for name in PROGRAMS:
+        target = ["-o", str(folder / Path(name).stem)]
+        subprocess.run([*command, str(HERE / name), *made, *target], check=True)
 
 
 def _database(folder: Path, name: str, lib_version: int, fill: object, **kwargs: object) -> Path:
@@ -149,18 +143,30 @@ def run(count: int, seed: int, *, compiler: str = "cc") -> subprocess.CompletedP
     """Builds and runs; the caller judges the return code and shows the output."""
     with tempfile.TemporaryDirectory(prefix="lmdbio-fuzz-") as name:
         folder = Path(name)
-        program = build(folder, compiler)
+        build(folder, compiler)
         environment = {
             **os.environ,
             "ASAN_OPTIONS": OPTIONS,
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
-        return subprocess.run(
-            [str(program), str(seed), str(count), *map(str, seeds(folder))],
+        done = subprocess.run(
+            [str(folder / "fuzz"), str(seed), str(count), *map(str, seeds(folder))],
             env=environment,
             capture_output=True,
             text=True,
         )
+        # A message may be larger: a rank of the job has said so.
+        environment["ASAN_OPTIONS"] = OPTIONS.replace("=64", "=1100")
+        strangers = subprocess.run(
+            [str(folder / "mesh"), str(seed), str(count / COUNT_PER_SECOND)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+    done.returncode = done.returncode or strangers.returncode
+    done.stdout += strangers.stdout
+    done.stderr += strangers.stderr
+    return done
 
 
 def main() -> int:

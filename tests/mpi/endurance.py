@@ -398,6 +398,8 @@ def main() -> None:
     cycles, failures, seed = map(int, sys.argv[3:6])
     chance = random.Random(seed)
     random.seed(f"{seed}/{RANK}")
+    # A shell has programs that it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.simplefilter("ignore")  # of views that are alive when their Reader ends
     half = WORLD.Split(RANK % 2, RANK)
     comms = [WORLD, WORLD, WORLD.Split(0, -RANK), half, MPI.COMM_SELF]

@@ -1,18 +1,21 @@
 """Makes and closes Readers many times, with failures in between, and counts what is left.
 
     python tests/mpi/endure.py [--cycles N] [--failures N] [--ranks N] [--mpi NAME] [--seed S]
+        [--struck N] [--stop SECONDS]
 
 Each MPI that is there runs one job (endurance.py). Its ranks count what they hold after the first
 cycles, when everything that is made once has been made, and at the end. Windows, mappings of
 shared memory, descriptors, threads, child processes, communicators and files must be as many
-as before; memory may grow by what allocators and the interpreter keep. Ends with 1 when
-anything leaked, or a job failed.
+as before; memory may grow by what allocators and the interpreter keep. Over sockets so many jobs
+follow in which a rank is killed, stopped or ends in another way (sockets/struck.py). Ends with 1
+when anything leaked, or a job failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -85,6 +88,29 @@ def run(mpi: launch.Mpi, asked: argparse.Namespace, folder: Path) -> dict[str, A
     return {"said": out}
 
 
+def strike(asked: argparse.Namespace, folder: Path) -> tuple[int, str]:
+    """Jobs in which ranks are struck; how many went wrong, and what was said."""
+    program = Path(__file__).parent / "sockets" / "struck.py"
+    command = [program, folder / "fixed" / "db", asked.struck, asked.seed, "--stop", asked.stop]
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=launch.find("sockets").environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if not last.startswith('{"struck"'):
+        return 1, done.stdout + done.stderr
+    report = json.loads(last)
+    lines = [
+        f"{kind}: {one['cases']} cases, others: {one['got']}, the last after {one['seconds']} s"
+        for kind, one in report["struck"].items()
+    ]
+    return report["bad"], "\n".join([*done.stdout.splitlines()[:-1], *lines])
+
+
 def table(name: str, report: dict[str, Any]) -> Table:
     """Counts of the rank that has most, before and after."""
     shown = Table(
@@ -113,6 +139,10 @@ def main() -> int:
         default=2500,
         help="looks how many of so many are left; takes seconds (2500, all that MPICH has)",
     )
+    parser.add_argument("--struck", type=int, default=100, help="jobs of each kind (100)")
+    parser.add_argument(
+        "--stop", type=float, default=30, help="seconds that ranks are stopped (30)"
+    )
     parser.add_argument("--json", type=Path, help="where to write all figures")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -127,6 +157,10 @@ def main() -> int:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="lmdbio-endurance-") as folder:
             report = figures[name] = run(mpi, asked, Path(folder))
+            if name == "sockets":
+                wrong, said = strike(asked, Path(folder))
+                print(said, flush=True)
+                bad += wrong
         ran += 1
         if "said" in report:
             print(f"{launch.VENDORS[name]}: the job failed\n{report['said'][-6000:]}")

@@ -208,7 +208,7 @@ def is_refused(path: str) -> None:
     for wrong, why in (
         ({"keys": True}, "keys=True"),
         ({"assignment": "local"}, "assignment='strided'"),
-        ({"readahead": True}, "it has no readahead; it has check, db"),
+        ({"readahead": True}, "has no readahead; it has check, db"),
         ({"source": []}, "an empty list of paths"),
         ({"drop_last": True, "batch_size": 10_000}, "drop_last leaves out all"),
         ({"cache": "memory=1M,placement=first"}, "placement='home'"),

@@ -5,6 +5,7 @@ Method: as in test_reader_mpi.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,15 @@ import launch
 import pytest
 
 from lmdbio.convert.convert import convert
+from lmdbio.remote.http import HEAD_BYTES
 from tests.support.range_server import Fault, RangeServer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
+
+#: Roots of two nodes.
+ROOTS = 2
+#: How long a server is silent, and the share of a core that ranks may take meanwhile.
+SILENT_S, CORE_MAX = 20, {"root": 0.04, "rank": 0.005}
 
 
 @pytest.fixture
@@ -43,6 +50,30 @@ def test_a_server_that_refuses_ends_the_job_with_its_reason(
     url = server.url("/data.mdb")
     told = mpi.run(4, "remote.py", url, 2, env=nodes_of_its_own, expect=None)
     assert "status 403" in told and "cases" not in told
+
+
+def test_each_byte_leaves_the_server_once_for_all_nodes_and_epochs(
+    mpi: launch.Mpi, server: RangeServer
+) -> None:
+    server.asked.clear()  # what converting has read
+    mpi.run(4, "fetching.py", server.url("/data.mdb"))
+    data = [one for one in server.asked if one.path == "/data.mdb"]
+    heads = [one for one in data if one.first == 0 and one.last == HEAD_BYTES - 1]
+    others = sum((one.last or 0) + 1 - (one.first or 0) for one in data if one not in heads)
+    assert len(heads) <= 2 * ROOTS, "each root looks at the state, and opens"
+    assert others <= 1.02 * len(server.files["/data.mdb"])
+    assert len(server.asked) - len(data) <= ROOTS, "the provenance file is fetched again"
+
+
+def test_ranks_that_wait_for_a_silent_server_take_hardly_any_processor(
+    mpi: launch.Mpi, server: RangeServer
+) -> None:
+    server.plan = lambda asked: Fault(delay_s=SILENT_S) if (asked.first or 0) > 300_000 else None
+    told = mpi.run(4, "fetching.py", server.url("/data.mdb"))
+    waits = re.findall(r"waited: (root|rank) ([\d.]+) ([\d.]+)", told)
+    assert sorted(who for who, _, _ in waits) == ["rank", "rank", "root", "root"], told
+    assert all(float(seconds) > SILENT_S / 2 for _, _, seconds in waits), told
+    assert all(float(share) < CORE_MAX[who] for who, share, _ in waits), told
 
 
 def test_roots_compare_samples_where_the_server_tells_no_state(

@@ -5,14 +5,18 @@ Ranks are threads of this process where nobody has to die; each has its own mesh
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -22,7 +26,9 @@ import numpy as np
 import pytest
 
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.sockets import SocketTransport, own_host
+from lmdbio.share import meeting
+from lmdbio.share.meeting import Place, own_host, place_of_torchrun
+from lmdbio.share.sockets import SocketTransport, transport_of_group
 from tests.support import ROOT, databases
 
 T = TypeVar("T")
@@ -45,6 +51,13 @@ class Store:
         with self.changed:
             assert self.changed.wait_for(lambda: key in self.values, SECONDS_MAX)
             return self.values[key].encode()
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        with self.changed:
+            if not self.changed.wait_for(
+                lambda: self.values.keys() >= set(keys), timeout.total_seconds()
+            ):
+                raise RuntimeError("wait timeout")
 
     def delete_key(self, key: str) -> None:
         with self.changed:
@@ -202,10 +215,117 @@ def test_who_has_left_gets_an_error_and_so_does_a_forked_child() -> None:
         finish(transports[0].begin_meeting())
 
 
+@pytest.mark.parametrize("absent", [0, 2])
+def test_a_rank_that_never_comes_is_named_by_all_others(
+    absent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 0.5)
+    store = Store()
+
+    def run(rank: int) -> None:
+        if rank != absent:
+            with pytest.raises(
+                PeerError, match=rf"^rank {absent} is lost: .* make a Reader together"
+            ):
+                SocketTransport(rank, 3, store)
+
+    on_all(3, run)
+    assert store.values == {}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 7])
+def test_a_rank_that_gives_up_while_all_meet_is_named_by_all_others(ranks: int) -> None:
+    """It knows where the others are, and hands that on to nobody."""
+    store = Store()
+
+    class GivesUp(SocketTransport):
+        def place(self, rank: int, home: meeting.Home) -> None:
+            super().place(rank, home)
+            if rank == 1:
+                raise KeyboardInterrupt
+
+    def run(rank: int) -> None:
+        if rank == 1:
+            with pytest.raises(KeyboardInterrupt):
+                GivesUp(1, ranks, store)
+            return
+        with pytest.raises(PeerError, match=r"^rank 1 is lost"):
+            finish(SocketTransport(rank, ranks, store).begin_meeting())
+
+    began = time.monotonic()
+    on_all(ranks, run)
+    assert time.monotonic() - began < 5
+
+
+def test_an_address_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(meeting, "WORD_SECONDS", 0.0)
+
+    class Elsewhere(SocketTransport):
+        def listen(self, key: bytes, other: str) -> meeting.Home:
+            return super().listen(key, other)._replace(host="127.0.0.77", port=port, near="other")
+
+    def run(rank: int) -> None:
+        told = rf"^rank 1 is lost: it cannot be reached at 127.0.0.77, port {port} .LMDBIO_HOST"
+        with pytest.raises(PeerError, match=told if rank == 0 else "^rank [01] is lost"):
+            (Elsewhere if rank == 1 else SocketTransport)(rank, 2, store)
+
+    store = Store()
+    on_all(2, run)
+
+
+def test_transports_end_with_those_who_refer_to_them() -> None:
+    def held() -> list[int]:
+        gc.collect()
+        return [len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("fd", "task")]
+
+    before = held()
+    for _ in range(5):
+        transports = meet(3, Store())
+        assert all(now > then for now, then in zip(held(), before, strict=True))
+        del transports
+    deadline = time.monotonic() + SECONDS_MAX
+    while held() != before:
+        assert time.monotonic() < deadline, (before, held())
+        time.sleep(0.01)
+
+
+def test_a_forked_child_of_a_rank_does_not_meet_in_its_place() -> None:
+    class Group:
+        def __init__(self, rank: int) -> None:
+            self.rank, self.size = (lambda: rank), (lambda: 2)
+
+        def get_group_store(self) -> Store:
+            return store
+
+    store = Store()
+    groups = [Group(rank) for rank in range(2)]
+    transports = on_all(2, lambda rank: transport_of_group(groups[rank]))
+    assert transport_of_group(groups[0]) is transports[0]
+    child = os.fork()
+    if child == 0:
+        try:
+            finish(transport_of_group(groups[1]).begin_meeting())
+        except Error as error:
+            os._exit(0 if "forked" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    end(transports)
+
+
 def test_the_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LMDBIO_HOST", "127.0.0.5")
     assert own_host("localhost") == "127.0.0.5"
+    monkeypatch.setenv("LMDBIO_HOST", "no.such.host.invalid")
+    with pytest.raises(ValueError, match=r"LMDBIO_HOST=no\.such\.host"):
+        own_host("")
     monkeypatch.delenv("LMDBIO_HOST")
+    for loop in ("localhost", "127.0.1.1", "::1"):  # as Debian names the machine itself
+        assert own_host(loop) == own_host("")
     assert own_host("no.such.host.invalid")  # the way out, or this machine alone
     assert own_host("")
 
@@ -269,3 +389,74 @@ def test_a_killed_rank_is_named_by_all_others(
         for each in running:
             each.kill()
             each.wait()
+
+
+def test_a_rank_that_comes_to_no_barrier_is_named_by_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 0.3)
+    transports = meet(3, Store())
+
+    def run(rank: int) -> None:
+        if rank != 1:
+            with pytest.raises(PeerError, match=r"rank 1 .* has waited 0\.3 s for it"):
+                transports[rank].barrier()
+
+    on_all(3, run)
+    # It hears of it wherever it meets the others next.
+    with pytest.raises(PeerError, match="rank 1 is lost"):
+        transports[1].barrier()
+    end(transports)
+
+
+def test_a_barrier_holds_all_ranks_until_the_last_one_comes() -> None:
+    transports, come = meet(5, Store()), [False] * 5
+
+    def run(rank: int) -> bool:
+        time.sleep(0.02 * (4 - rank))
+        come[rank] = True
+        transports[rank].barrier()
+        return all(come)
+
+    for _ in range(3):
+        come[:] = [False] * 5
+        assert all(on_all(5, run))
+    end(transports)
+
+
+def test_an_address_that_a_killed_job_has_left_misleads_no_rank() -> None:
+    """It was killed while its ranks met; torchrun starts the next one over the same store."""
+    store = Store()
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        address = ["00" * 16, "127.0.0.1", dead.getsockname()[1], "elsewhere"]
+        store.set(meeting.KEY, json.dumps(address))  # where nobody listens
+
+    def run(rank: int) -> SocketTransport:
+        if rank == 0:
+            time.sleep(0.5)  # others have tried it by then
+        return SocketTransport(rank, 3, store)
+
+    transports = on_all(3, run)
+    assert on_all(3, lambda rank: finish(transports[rank].begin_gather(b"x"))) == [[b"x"] * 3] * 3
+    end(transports)
+
+
+@pytest.mark.parametrize(("variables", "place"), [
+    ({"LMDBIO_HOST": "10.0.0.5"}, Place(8, 2, "10.0.0.5")),
+    ({"LMDBIO_HOST": "127.0.0.1"}, Place(8, 2, "127.0.0.1", "is the address of every machine")),
+    ({"LMDBIO_HOST": "127.0.0.1", "LOCAL_WORLD_SIZE": "8"}, Place(8, 1, "127.0.0.1")),
+    ({"LMDBIO_HOST": "no.such.host.invalid"}, Place(8, 2, "", "LMDBIO_HOST=no.such")),
+    ({"RANK": ""}, None), ({"WORLD_SIZE": "many"}, None), ({"MASTER_ADDR": ""}, None),
+], ids=str)  # fmt: skip
+def test_where_torchrun_has_put_this_process(
+    variables: dict[str, str], place: Place | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost"}
+    for name, text in (usual | variables).items():
+        monkeypatch.setenv(name, text)
+    found = place_of_torchrun()
+    assert (found is None) == (place is None)
+    if found is not None and place is not None:
+        assert found[:3] == place[:3] and place.problem in found.problem
+        assert bool(found.problem) == bool(place.problem)

@@ -57,6 +57,8 @@ def _lightning() -> Iterator[Case]:
             given = "own sampler, made by the model" if way in SAMPLED else "made by the model"
             yield Case(program, processes, way, given)
         yield Case(program, processes, "Loader", "made by the model", "middle")
+        for stop in ("", "middle"):
+            yield Case(program, processes, "Loader", "made by the model, cached", stop)
         yield Case(program, processes, "IterableDataset", "predict")
         for given in ("predict", "overfit") if processes == 1 else ("predict",):
             yield Case(program, processes, "Loader", given, expects=REMADE)
@@ -93,6 +95,9 @@ def _accelerate() -> Iterator[Case]:
                 expects="once" if dealt else "exact",
             )
             yield Case(program, processes, way, "itself", "middle")
+            if way == "Loader":
+                for stop in ("", "middle"):
+                    yield Case(program, processes, way, "cached", stop)
             if dealt:
                 yield Case(program, processes, way, expects="Accelerate")
 
@@ -118,6 +123,8 @@ def _plain() -> Iterator[Case]:
     for processes in (1, 2, 3):
         for way in WAYS:
             yield Case("plain_loop", processes, way, count=UNEVEN)
+            if way == "Loader":
+                yield Case("plain_loop", processes, way, "cached", "middle", count=UNEVEN)
             for stop in STOPS:
                 yield Case("plain_loop", processes, way, _said(way, stop), stop)
                 if way in ITERATED and not _said(way, stop):

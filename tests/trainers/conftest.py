@@ -25,6 +25,7 @@ WRITTEN = {
     "overfit": "`overfit_batches`",
     "prepared": "`accelerator.prepare`",
     "nodes": "in `torchdata.nodes`",
+    "cached": "`cache=`",
 }
 
 

@@ -93,7 +93,8 @@ class Stop(lightning.Callback):
 
 
 def fit(case: Case, path: str, seen: Seen) -> None:
-    made = make(case, path)
+    # By the model it is made when the processes have met.
+    made = None if "made by the model" in case.given else make(case, path)
     strategy: Any = "auto"
     if case.processes > 1:
         start = "spawn" if "spawn" in case.given else "popen"
@@ -114,10 +115,10 @@ def fit(case: Case, path: str, seen: Seen) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    said = made.source if "said" in case.given else None
+    said = made.source if made and "said" in case.given else None
     again = {"ckpt_path": str(seen.kept), "weights_only": False} if seen.run else {}
-    kept = made.source if "hooks" in case.given else None
-    if "made by the model" in case.given:
+    kept = made.source if made and "hooks" in case.given else None
+    if made is None:
         making = Making(lambda: make(case, path).loader, seen, said, kept)
         trainer.fit(making, **again)
         return

@@ -42,7 +42,11 @@ def batch_of(samples: list[int]) -> dict[str, torch.Tensor]:
 
 
 def _threads(case: Case, path: str) -> Made:
-    loader = Loader(path, BATCH, transform=number, collate_fn=batch_of, threads=2, **case.order)
+    words = case.order | ({"cache": "memory=8M"} if "cached" in case.given else {})
+    loader = Loader(path, BATCH, transform=number, collate_fn=batch_of, threads=2, **words)
+    if "cached" in case.given and case.processes > 1:
+        # The trainer's processes have met, and cache together.
+        assert "root" in loader.caching.text, loader.caching.text
     return Made(loader, loader, loader)
 
 

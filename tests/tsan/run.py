@@ -2,8 +2,8 @@
 
     python tests/tsan/run.py [--seconds N] [--seed S] [--no-python]
 
-First stress.c and exchange.c over csrc/ alone, then the tests of threads, in a Python that has the
-sanitizer preloaded and a build of the extension of its own. The interpreter itself is not
+First stress.c, exchange.c and mesh.c over csrc/ alone, then the tests of threads, in a Python that
+has the sanitizer preloaded and a build of the extension of its own. The interpreter itself is not
 instrumented: of its own memory nothing is seen, and its lock orders what runs under it; csrc/ runs
 without.
 """
@@ -37,7 +37,7 @@ TESTS += ("surfaces/test_lifetimes", "remote/test_surfaces")
 CHOSEN = "(thread or fork or child or window or image or under or flight) and not communicator"
 REPORT = "WARNING: ThreadSanitizer"
 #: Programs over csrc/ alone, and whether they read a database.
-PROGRAMS = {"stress": True, "exchange": False}
+PROGRAMS = {"stress": True, "exchange": False, "mesh": False}
 
 
 def unrandomised() -> list[str]:

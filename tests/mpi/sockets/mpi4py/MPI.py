@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,14 @@ class Folder:
         draft.rename(self.folder / f"{self.name}-{key}")
 
     def get(self, key: str) -> bytes:
-        path = self.folder / f"{self.name}-{key}"
-        while not path.exists():
+        return (self.folder / f"{self.name}-{key}").read_bytes()
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not all((self.folder / f"{self.name}-{key}").exists() for key in keys):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nobody has written {keys}")
             time.sleep(0.005)
-        return path.read_bytes()
 
     def delete_key(self, key: str) -> None:
         (self.folder / f"{self.name}-{key}").unlink()
