@@ -2,7 +2,7 @@
 
 FORMAT, ARCHITECTURE, CONTRIBUTING and the READMEs of folders stay where a reader of the code looks
 for them. The site shows the same text; a link to a file that the site does not have becomes the
-file's name.
+file's name. Help texts of commands show their examples and lists as the terminal does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 #: Pages of the site, and the files of the repository that they are made of.
 PAGES = {
@@ -28,7 +32,37 @@ PAGES = {
     "contributing/index.md": ("CONTRIBUTING.md",),
     "changelog.md": ("CHANGELOG.md",),
 }
+#: Headings that are questions, as people type them, go before those that merely share words.
+SEARCH_BOOST = {"faq.md": 2}
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+class SetOff(Preprocessor):
+    """Sets off indented lines that follow a sentence: Markdown would run them into it."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Return the lines, with an empty one before each indented run outside of fences."""
+        out, is_fenced = [""], False
+        for line in lines:
+            is_fenced ^= line.startswith("```")
+            if line.startswith("    ") and not is_fenced and out[-1][:1].strip():
+                out.append("")
+            out.append(line)
+        return out[1:]
+
+
+class HelpTexts(Extension):
+    """Sets off what help texts of commands indent, on the page that mkdocs-click makes of them."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 (its base has it so)
+        """Run after mkdocs-click (141), and before the rest."""
+        if "mk_click" in md.preprocessors:
+            md.preprocessors.register(SetOff(md), "set_off", 140)
+
+
+def on_config(config: Any) -> None:
+    """Add the extension."""
+    config.markdown_extensions.append(HelpTexts())
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -43,6 +77,13 @@ def on_files(files: Files, config: Any) -> Files:
             texts.append(LINK.sub(link, text))
         files.append(File.generated(config, page, content="\n\n".join(texts)))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> None:
+    """Tell the search how much the headings of a page count."""
+    del markdown
+    if page.file.src_uri in SEARCH_BOOST:
+        page.meta["search"] = {"boost": SEARCH_BOOST[page.file.src_uri]}
 
 
 def moved(match: re.Match[str], *, source: str, page: str, homes: dict[str, str]) -> str:

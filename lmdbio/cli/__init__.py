@@ -151,6 +151,8 @@ def cli() -> None:
     \b
     A data set is an LMDB environment (a folder with data.mdb, or a single file), or several:
     a folder of files, or a quoted pattern.
+
+    \b
         lmdbio convert train_lmdb     write its provenance file, train_lmdb/data.mdb.prov
         lmdbio compact train_lmdb copy_lmdb     copy it in order, without free pages
         lmdbio info train_lmdb        show what is in it, how it is read, and why

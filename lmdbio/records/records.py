@@ -80,9 +80,9 @@ class Records(Samples[bytes, Batch]):
             ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: number of requests in flight.
-        gap_bytes_max, request_bytes_max: bytes that may be read to save a request; bytes of the
-            largest request. "auto" and None in these four choose by the storage; the attribute
-            ``choice`` tells how, and why.
+        gap_bytes_max: largest number of unneeded bytes that are read to save a request.
+        request_bytes_max: size of the largest request, bytes. "auto" and None in these four choose
+            by the storage; the attribute ``choice`` tells how, and why.
         readahead: whether to load the whole file behind random reads, into the page cache, or,
             from remote storage, into memory. None: if there is room, once random reads have cost
             as much as loading; True: from the first read on; False: never.

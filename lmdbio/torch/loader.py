@@ -154,8 +154,10 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     exist then.
 
     Args:
-        source, transform, keys, buffers, errors, options: arguments of ``Dataset``; with ``comm``
-            and ``cache`` paths, no keys, and options of ``Reader``.
+        source: argument of ``Dataset``; paths, where ranks share a cache.
+        transform, buffers, errors: arguments of ``Dataset``.
+        keys: argument of ``Dataset``; False, where ranks share a cache.
+        options: keywords of ``Records``; of ``Reader``, where ranks share a cache.
         batch_size, shuffle, seed, drop_last, even, rank, ranks: arguments of ``BatchSampler``.
         comm: ranks that share samples, and a cache: mpi4py's communicator, or a process group.
             None: those of ``BatchSampler``, and torch.distributed's default group shares a cache,

@@ -148,9 +148,11 @@ class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
         seed: seed of these orders, and of a ``Dataset`` transform's draws; the same on all ranks.
         drop_last: whether to leave out a last batch that is not full.
         even: whether all ranks have equally many samples: the epoch's first ones fill up.
-        rank, ranks: this process's rank and the number of ranks; or
-        comm: mpi4py's communicator. Default of all three: torch.distributed's or torchrun's ranks
-            when an iteration begins, else one rank.
+        rank: number of this process among the ranks, from 0.
+        ranks: number of ranks.
+        comm: mpi4py's communicator, or a process group of torch.distributed, instead of ``rank``
+            and ``ranks``. Default of all three: torch.distributed's or torchrun's ranks when an
+            iteration begins, else one rank.
 
     Raises:
         TypeError: the source is no data set.
