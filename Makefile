@@ -73,8 +73,9 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; nine minutes on two cores
 	nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
-	    --numprocesses $(TEST_PROCESSES) --dist worksteal; others=$$?; \
-	wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
+	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
+	trap 'kill -INT $$others $$ranks; wait; cat $(VENV)/ranks.out; exit 130' INT TERM; \
+	wait $$others; others=$$?; wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
 	$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
 test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel; ten minutes
@@ -149,7 +150,7 @@ writers: $(VENV)/.dev  ## read and open beside commits (WRITERS_READS=n, WRITERS
 
 endurance: $(VENV)/.dev  ## open and close Readers and end jobs, under each MPI (ENDURANCE_CYCLES=n)
 	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES) \
-	    --struck $(ENDURANCE_STRUCK)
+	    --struck $(ENDURANCE_STRUCK) --stop 5
 
 law: $(VENV)/.dev  ## run every mode on every topology and assignment, under each MPI; some minutes
 	$(BIN)/python tests/mpi/every_law.py

@@ -466,7 +466,10 @@ static bool take_greeting(lio_mesh *m, lio_incoming *one)
     one->rank = rank;
     m->strangers--;
     say(one, LIO_SAYS_WELCOME);
-    connect_back(m, rank);
+    if (m->has_left) /* it has said farewell to all that it had heard by then */
+        say(one, LIO_SAYS_FAREWELL);
+    else
+        connect_back(m, rank);
     return true;
 }
 

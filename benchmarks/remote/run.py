@@ -248,7 +248,8 @@ def job(port: int, transport: str, *words: object) -> dict[str, Any]:
 def by_job(path: Path, port: int, where: str, rounds: int) -> Iterator[report.Verdict]:
     transports = [one for one in launch.TRANSPORTS if launch.lacking((one,)) is None]
     if not transports:
-        raise command.Missing(launch.lacking(launch.TRANSPORTS) or "")
+        print(f"no job: {launch.lacking(launch.TRANSPORTS)}", flush=True)
+        return
     size = sum(file.stat().st_size for file in path.iterdir() if file.name.startswith("data.mdb"))
     memory = f"memory={2 * size // JOB_NODES}"
     ways: list[tuple[str, ...]] = [*((one, memory) for one in transports), (transports[0],)]

@@ -53,6 +53,7 @@ class MpiLibrary:
         handle_bytes, status_bytes: sizes of a handle and of an MPI_Status, bytes.
         source_offset: offset of MPI_SOURCE in an MPI_Status, bytes.
         any_source, undefined: MPI's constants.
+        owner: object that the functions need; None: they need none.
     """
 
     functions: tuple[int, ...]
@@ -62,6 +63,7 @@ class MpiLibrary:
     source_offset: int
     any_source: int
     undefined: int
+    owner: Any = None
 
     #: The fields of ``lio_mpi`` are these names in small letters.
     NAMES: ClassVar = ("Isend", "Improbe", "Imrecv", "Mrecv", "Testsome", "Get_count")
@@ -123,7 +125,7 @@ class Exchange:
         self._status = Status("messages between roots")
         self._size = len(ranks)
         numbers = np.array(ranks, np.int32)
-        cell = cell_of("lio_exchange", "exchange_close")
+        cell = cell_of("lio_exchange", "exchange_close", mpi.owner)
         code = lib.lio_exchange_open(
             mpi.of(communicator),
             pointer_to(numbers, "int32_t *"),

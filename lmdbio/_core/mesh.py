@@ -178,6 +178,7 @@ class Mesh:
             source_offset=int(mpi.source_offset),
             any_source=int(mpi.any_source),
             undefined=int(mpi.undefined),
+            owner=self.pointer,
         )
         return library, int(mpi.communicator)
 

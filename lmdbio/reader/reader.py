@@ -19,7 +19,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from threading import RLock
+from threading import RLock, Thread
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ __all__ = ["Reader"]
 
 #: A rank that waits so long for a batch logs it.
 WAIT_SECONDS_LOGGED = 30
+_waited: set[str] = set()  # data sets of which that was logged
 
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 
@@ -394,12 +395,14 @@ def _check_wait(
 
     The main thread has ended, and the thread that reads with it; another one waits here.
     """
-    if monotonic_ns() - begun > WAIT_SECONDS_LOGGED * 1e9:
-        log(
+    if monotonic_ns() - begun > WAIT_SECONDS_LOGGED * 1e9 and name not in _waited:
+        _waited.add(name)
+        text = (
             f"{name}: no batch has come for {WAIT_SECONDS_LOGGED} s: the root waits for storage, "
-            "or for a rank that does not iterate, and all ranks of a node have to",
-            WARNING,
+            "or for a rank that does not iterate, and all ranks of a node have to"
         )
+        # In a thread of its own: the caller has a lock, and a handler may do anything.
+        Thread(target=log, args=(text, WARNING), daemon=True).start()
     if thread is None or thread.is_filling:
         return
     if not window.control.wait_published(window.root, block):

@@ -84,13 +84,12 @@ class RootThread(threading.Thread):
     ) -> None:
         super().__init__(name="lmdbio-root", daemon=False)
         self._window, self._schedule, self._supply = window, schedule, supply
-        self._mail, self._counter = mail, counter
+        self._mail, self._counter, self.published = mail, counter, 0
         self.path, self._quit = supply.path, threading.Event()
         self.begun, self._filled = threading.Event(), threading.Event()
         self._resting: tuple[Stage, int] | None = None  # why, and since when
         self.launched_s: float | None = None
         self.turns: Any = None
-        self.published = 0
         self.error: BaseException | None = None
 
     # --- beginning and end
@@ -191,6 +190,7 @@ class RootThread(threading.Thread):
                         self._mail.give_turn()
                     self._rest(pending)
         finally:
+            self._end_rest()
             self._supply.drop(pending)
             self._mail.drop_turn()
 

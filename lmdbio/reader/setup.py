@@ -199,16 +199,21 @@ def _supply(
     options = PlanOptions(source.choice.gap_bytes_max, size)
     sources: AnySources
     rounds: RoundCache[Any]
-    if store is None:
-        assert sizing.sliced is not None
-        sources = WindowSources(schedule, sizing.sliced)
-        rounds = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
-    else:
-        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
-        sources, rounds = store.open(
-            source, schedule, options, buffers, stage_bytes_max, exchange, counter
-        )
+    try:
+        if store is None:
+            assert sizing.sliced is not None
+            sources = WindowSources(schedule, sizing.sliced)
+            rounds = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
+        else:
+            options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
+            stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
+            sources, rounds = store.open(
+                source, schedule, options, buffers, stage_bytes_max, exchange, counter
+            )
+    except BaseException:
+        if exchange is not None:
+            exchange.close()
+        raise
     return JointSupply(source, schedule, sources, rounds, team, window, options, exchange, counter)
 
 

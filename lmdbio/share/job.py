@@ -25,6 +25,7 @@ from lmdbio.share.transport import (
     describe,
     ranks_text,
 )
+from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.share.sockets import SocketTransport
@@ -40,13 +41,23 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_ST
 #: waited so far: at least as long as a quick step takes, at most as long as no user notices. (A
 #: barrier takes several looks of every rank, one after the other.)
 NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 32, 50e-6, 2e-3
+#: A rank that waits so long for others to make a Reader logs it.
+LATE_SECONDS = 30.0
 #: A rank's answer has room for so many bytes at least: it may be interrupted when all ranks know
 #: already how long the answer is, and then tells so many letters of the reason.
 ANSWER_BYTES_MIN, INTERRUPT_LETTERS_MAX = 256, 48
 
 
-def _wait(gathering: Gathering) -> BaseException | None:
+class DifferenceError(ValueError):
+    """Ranks gave different arguments."""
+
+
+def _wait(gathering: Gathering, late: str = "") -> BaseException | None:
     """Wait for a collective call, asleep: one that blocks burns a core, which others may need.
+
+    Args:
+        gathering: the call.
+        late: text that is logged after ``LATE_SECONDS``; "": none is.
 
     Returns:
         The exception that interrupted the wait (Ctrl-C, a handler of SIGTERM), which goes on: the
@@ -62,6 +73,8 @@ def _wait(gathering: Gathering) -> BaseException | None:
         try:
             has_ended = gathering.has_ended()
             if not has_ended:
+                if late and time.monotonic() > began + LATE_SECONDS:
+                    log(late, WARNING)
                 nap = NAP_PART * (time.monotonic() - began)
                 time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
         except (RuntimeError, PeerError):  # MPI's own exception is a RuntimeError
@@ -213,7 +226,7 @@ class Job:
             per_node: names whose values need to agree within each node only.
 
         Raises:
-            ValueError: on all ranks alike, naming the argument, the ranks and their values.
+            DifferenceError: on all ranks alike, naming the argument, the ranks and their values.
         """
         for name in asked[0]:
             groups = self.nodes if name in per_node else (tuple(range(self.size)),)
@@ -223,7 +236,7 @@ class Job:
                     by_value.setdefault(repr(asked[rank].get(name)), []).append(rank)
                 if len(by_value) > 1:
                     values = "; ".join(f"{v} on {ranks_text(r)}" for v, r in by_value.items())
-                    raise ValueError(f"{name} differs between ranks: {values}")
+                    raise DifferenceError(f"{name} differs between ranks: {values}")
 
     def settle_nodes(self, ranks_per_node: int | None) -> None:
         """Form the nodes. Collective over the ranks that share memory.
@@ -352,7 +365,8 @@ def connect(comm: Any) -> Job:
     job = Job(transport)
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
-    interrupted = _wait(transport.begin_meeting())
+    waits = f"rank {transport.rank} waits for others to make a Reader, which all ranks do together"
+    interrupted = _wait(transport.begin_meeting(), waits)
     group = job._group = transport.node_group()
     unfreed = unfreed_windows()
     own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)

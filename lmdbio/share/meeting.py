@@ -56,8 +56,8 @@ OUTSIDE = "192.0.2.1", "2001:db8::1"
 #: Rank 0 waits so long for all others, and these for it; and they a little longer, for it says who
 #: has not come.
 MEET_SECONDS_MAX, WORD_SECONDS = 300.0, 10.0
-#: Between two attempts to reach rank 0.
-RETRY_SECONDS = 0.05
+#: Between two looks for another address of rank 0; and how long one that reaches nobody may stand.
+RETRY_SECONDS, UNREACHED_SECONDS_MAX = 0.05, 30.0
 
 
 class Store(Protocol):
@@ -112,8 +112,11 @@ class Rank(Protocol):
     def send(self, to: int, tag: int, what: Any) -> None:
         """Send an object to a rank; return at once."""
 
-    def check(self) -> None:
-        """Raise PeerError where a rank is lost."""
+    def leave(self) -> None:
+        """Listen no more."""
+
+    def check(self, sender: int | None = None) -> None:
+        """Raise PeerError where a rank is lost, or one that is to send something has left."""
 
     def fail(self, rank: int, cause: str) -> None:
         """Note that a rank is lost, and tell others."""
@@ -152,7 +155,8 @@ def own_host(other: str) -> str:
     for host in (other, *OUTSIDE):
         for found in _hosts_towards(host) if host else ():
             address = ipaddress.ip_address(found)
-            if not address.is_loopback and not address.is_link_local:
+            # An address of IPv6 that is valid on one link means another one on each machine.
+            if not address.is_loopback and not (address.version == 6 and address.is_link_local):
                 return found
     return "127.0.0.1"
 
@@ -216,6 +220,7 @@ def meet(own: Rank, store: Store, children: Sequence[int]) -> None:
             _await(own, lambda: _have_come(own), lambda: _absent(own), MEET_SECONDS_MAX)
         finally:
             store.delete_key(KEY)  # others may meet here later
+            _have_come(own)  # those hear of a failure, too, that have just come
         homes = [own.homes[rank] for rank in range(own.size)]
     else:
         homes = _ask_first(own, store)
@@ -244,38 +249,55 @@ def _ask_first(own: Rank, store: Store) -> list[Home]:
 
     The store may hold the address of a job that was killed while its ranks met, for torchrun
     starts the next one over the same store. Nobody welcomes this rank there: rank 0 is still to
-    come.
+    come. Meanwhile this rank does not listen: others that try the dead address must not find it.
     """
     deadline, is_welcome = time.monotonic() + MEET_SECONDS_MAX, False
+    tried, why, until = b"", PeerError(""), deadline
 
     def word() -> _core.MeshMessage | None:
         nonlocal is_welcome
-        is_welcome = is_welcome or own.mesh.states()[0] is _core.PeerState.HERE
-        return own.mesh.take(MEET)
+        is_welcome |= own.mesh.states()[0] in (_core.PeerState.HERE, _core.PeerState.LEFT)
+        found = own.mesh.take(MEET)
+        if found is None:
+            own.check(0)
+        return found
 
     while True:
-        text, *first = json.loads(_wait_for_key(store, deadline))
-        home = own.listen(bytes.fromhex(text), first[0])
+        text = _read_key(store, deadline)
+        if text == tried:
+            if time.monotonic() > until:
+                raise why
+            time.sleep(RETRY_SECONDS)
+            continue
+        key, *first = json.loads(text)
+        home = own.listen(bytes.fromhex(key), first[0])
         own.place(0, Home(*first))
         own.send(0, MEET, home)
         try:
             found = _await(own, word, lambda: [0], MEET_SECONDS_MAX + WORD_SECONDS)
-        except PeerError:
-            if is_welcome or time.monotonic() > deadline:
+        except PeerError as error:
+            if is_welcome:
                 raise
-            time.sleep(RETRY_SECONDS)
+            own.leave()
+            tried, why = text, error
+            until = min(deadline, time.monotonic() + UNREACHED_SECONDS_MAX)
         else:
             homes: list[Home] = pickle.loads(found.body)
             return homes
 
 
-def _wait_for_key(store: Store, deadline: float) -> bytes:
+def _read_key(store: Store, deadline: float) -> bytes:
+    """Return where rank 0 listens, once it has written that.
+
+    Raises:
+        PeerError: it does not.
+    """
     try:
         store.wait([KEY], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        return store.get(KEY)
     except RuntimeError as error:
         absence = _absence([0], MEET_SECONDS_MAX)
         raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
-    return store.get(KEY)
 
 
 def _have_come(own: Rank) -> bool:

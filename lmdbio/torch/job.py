@@ -11,7 +11,7 @@ the same words decide alike. Only then do they wait for one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.utils.data import get_worker_info
@@ -22,9 +22,12 @@ from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.records.samples import Samples
+from lmdbio.share.job import DifferenceError
 from lmdbio.share.sockets import is_inherited, transport_of_group
 from lmdbio.torch.joint import READER_WORDS
-from lmdbio.torch.ranks import Ranks, ranks_on_machine
+from lmdbio.torch.ranks import Ranks, ranks_here
+
+T = TypeVar("T")
 
 __all__ = ["JobGroup", "LoaderWords", "Sharing", "choose_sharing", "find_group"]
 
@@ -112,7 +115,9 @@ def find_group() -> JobGroup:
     group = torch.distributed.group.WORLD
     if is_inherited(group):
         return JobGroup(None, "this process was forked from a rank")
-    return JobGroup(group, "", ranks_on_machine(ranks) == ranks)
+    if torch.distributed.get_backend(group) == "mpi":
+        return JobGroup(None, "ranks of torch's MPI backend share by comm=MPI.COMM_WORLD alone")
+    return JobGroup(group, "", ranks_here() == ranks)
 
 
 class Sharing(NamedTuple):
@@ -147,6 +152,28 @@ class Sharing(NamedTuple):
                 "arguments: write comm=False for each process to cache by itself"
             ) from error
         return transport
+
+    def attempt(self, make: Callable[[], T]) -> tuple[T | None, str]:
+        """Return what ranks share, or None, and why it is refused. Collective.
+
+        A Reader refuses on all ranks together: where the user has named none, each goes on alone.
+
+        Args:
+            make: function that makes it.
+
+        Raises:
+            PeerError: a rank is lost.
+            DifferenceError: ranks gave different arguments.
+            As ``make``, where the user has named the ranks.
+        """
+        try:
+            return make(), ""
+        except DifferenceError:
+            raise
+        except (ValueError, PeerError) as error:
+            if self.is_given or transport_of_group(self.comm).lost() is not None:
+                raise
+            return None, f"the ranks cache nothing together: {error}"
 
 
 def choose_sharing(words: LoaderWords, job: JobGroup) -> Sharing:

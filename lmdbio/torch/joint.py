@@ -24,6 +24,9 @@ from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
 from lmdbio.reading.batch import Batch
+from lmdbio.records.records import Records
+from lmdbio.system.log import log
+from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
@@ -41,8 +44,9 @@ REPEATED_BATCHES_MAX = 4
 #: Words of a Reader that a Loader says itself, or that go not with it.
 _OWN = {"self", "path", "batch_size", "comm", "cache", "assignment", "start", "shuffle", "seed"}
 _OWN |= {"iterations", "epochs"}
-#: Words of a Reader that a Loader hands on.
+#: Words of a Reader that a Loader hands on, and those of them that Records have as well.
 READER_WORDS = tuple(sorted(set(inspect.signature(Reader.__init__).parameters) - _OWN))
+_OF_RECORDS = set(READER_WORDS) & set(inspect.signature(Records.__init__).parameters)
 
 
 class ReaderBatches:
@@ -171,6 +175,7 @@ class JointBatches:
         self._recipe, self._workers, self._ahead = recipe, workers, ahead
         self._maker = SampleMaker(self._origin, recipe.transform, errors=recipe.errors)
         self._steps = Steps(drop_last=ordering.drop_last, even=ordering.even)
+        self._dataset: Dataset | None = None
         self._done = Stats()  # of Readers that were closed
         self._is_closed, self._pid = False, os.getpid()
         self._state: tuple[int, ...] | None = None  # of the database
@@ -190,9 +195,15 @@ class JointBatches:
         raise TypeError("a Loader whose ranks cache together cannot be pickled: they make it")
 
     @property
-    def dataset(self) -> NoReturn:
-        """Nothing: there is a Reader instead."""
-        raise AttributeError("a Loader whose ranks cache together has a Reader, and no dataset")
+    def dataset(self) -> Dataset:
+        """The data set, which this process opens for itself when it is first asked for."""
+        if self._dataset is None:
+            self.check()
+            words = {name: self._options[name] for name in _OF_RECORDS & self._options.keys()}
+            recipe = self._recipe
+            words |= {"buffers": recipe.buffers, "errors": recipe.errors}
+            self._dataset = Dataset(self._path, recipe.transform, **words)
+        return self._dataset
 
     def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
         """Make a Reader. Collective.
@@ -242,6 +253,10 @@ class JointBatches:
         if sequence is not None and (again := sequence.again(place)) is not None:
             return again
         if sequence is None or place != sequence.goes_on:
+            log(
+                f"{self._path}: a Loader jumps to another place, so that its ranks' cache begins "
+                "anew: after set_epoch(n + 1) it would go on; comm=False caches by each process",
+            )
             self._end()
             sequence = self._sequence = self._open(*place)
             self.caching = sequence.reader.caching
@@ -270,6 +285,8 @@ class JointBatches:
     def close(self) -> None:
         """End the threads and close the Reader. Collective; may be called twice."""
         self._is_closed = True
+        if self._dataset is not None:
+            self._dataset.close()
         self._end()
 
     def abandon(

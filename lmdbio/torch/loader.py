@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, cast
 
@@ -20,7 +21,7 @@ from lmdbio.records.samples import Samples
 from lmdbio.system.amounts import whole
 from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.iterable import AHEAD
-from lmdbio.torch.job import LoaderWords, choose_sharing, find_group
+from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
 from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
 from lmdbio.torch.own import OwnBatches
 from lmdbio.torch.prefetch import Ended, Prefetcher
@@ -126,6 +127,35 @@ def _workers(
     return Workers(threads, processes)
 
 
+def _share(
+    sharing: Sharing,
+    data: tuple[Paths, int, Cache | str | None],
+    options: dict[str, Any],
+    recipe: Recipe,
+    workers: Callable[..., Workers],
+    ahead: int,
+    ordering: Ordering,
+) -> tuple[JointBatches | None, str]:
+    """Return batches of ranks that cache together, or None and why they do not.
+
+    Args:
+        sharing: the ranks, and whether they do.
+        data: path, number of samples of a rank's batch, and cache.
+        options, ahead: arguments of ``Loader``.
+        recipe: Recipe of the batches.
+        workers: function that returns what chooses their workers.
+        ordering: Ordering of the epochs.
+    """
+    if not sharing.is_joint:
+        return None, sharing.why
+    path, batch_size, cache = data
+    words = {**options, "comm": sharing.meet(), "cache": cache}
+    size, chooser = batch_size * ordering.ranks.now()[1], workers(is_joint=True)
+    return sharing.attempt(
+        lambda: JointBatches(path, size, words, recipe, chooser, ahead, ordering)
+    )
+
+
 class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     """Batches of samples, read by this process and decoded by workers that it chooses itself.
 
@@ -150,8 +180,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     With ``cache`` the ranks of a job cache the data set together, in a Reader; batches stay the
     same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
     ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
-    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` does not
-    exist then.
+    batches) the next iteration makes a new Reader, whose memory fills anew. Threads alone make the
+    batches then, and ``dataset`` reads past the cache.
 
     Args:
         source: argument of ``Dataset``; paths, where ranks share a cache.
@@ -239,20 +269,20 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         ordering = Ordering.checked(shuffle, seed, comm=sharing.comm, **order)
         each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
-        made: Any = {"pins": pin_memory, "begin": worker_init_fn}
-        recipe = Recipe.checked(transform, collate_fn, decode, **each, **made)
+        made: Any = each | {"pins": pin_memory, "begin": worker_init_fn}
+        recipe = Recipe.checked(transform, collate_fn, decode, **made)
         self.collate_fn, self.pin_memory = recipe.collate, pin_memory
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
-        workers = _workers(recipe, threads, processes, is_joint=sharing.is_joint)
-        if sharing.is_joint:
-            options.update(comm=sharing.meet(), cache=from_root(cache))
-            size, path = batch_size * ordering.ranks.now()[1], cast(Paths, source)
-            self._source = JointBatches(path, size, options, recipe, workers, ahead, ordering)
+        workers = partial(_workers, recipe, threads, processes)
+        path: Any = cast(Paths, source), batch_size, from_root(cache)
+        shared, why = _share(sharing, path, options, recipe, workers, ahead, ordering)
+        if shared is not None:
+            self._source = shared
         else:
             refuse_words(cache, source, options)
             data = Dataset(source, transform, **each, **options)
-            keeps: Any = (cache, assignment, ordering.ranks, sharing.why)
-            self._source = OwnBatches(data, recipe, workers, ahead, *keeps)
+            keeps: Any = (cache, assignment, ordering.ranks, why)
+            self._source = OwnBatches(data, recipe, workers(is_joint=False), ahead, *keeps)
         #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
         self._latest: tuple[EpochSlice, int, int] | None = None
         try:
@@ -270,7 +300,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
 
     @property
     def dataset(self) -> Dataset:
-        """The data set, whose samples these are; there is none where ranks cache together."""
+        """The data set, whose samples these are; read past the cache where ranks share one."""
         return self._source.dataset
 
     @property

@@ -66,12 +66,15 @@ def test_the_first_pages_run_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the first page trains with PyTorch")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     said = []
-    for command in commands("index.md", "start.md"):
+    first = next(commands("index.md"))
+    for command in [first, first, *commands("index.md", "start.md")]:  # who tries does so again
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
         assert not done.returncode, f"{shlex.join(command)}\n{done.stderr}"
         said.append(done.stdout)
+    assert said[0] == said[1] == said[2]
+    del said[:2]
     assert re.findall(r"^(\d+) (\d\.\d+)$", said[0], re.MULTILINE)[-1] == (
         "232",
         "4.5344827586206895",

@@ -123,7 +123,7 @@ def test_ranks_of_torchrun_keep_the_file_together(images: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, later = (float(row[5]) for row in rows(done.stdout))
-    assert first > 0.5 and later == 0
+    assert first > 0.5 and later < first / 20
     assert "2 roots keep" in done.stdout
 
 

@@ -27,7 +27,7 @@ COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 PATH = sys.argv[1]
 #: How soon a rank must be told, seconds: of the same node (woken at once), of another.
-SAME_NODE_SECONDS_MAX, OTHER_NODE_SECONDS_MAX = 1.0, 5.0
+SAME_NODE_SECONDS_MAX, OTHER_NODE_SECONDS_MAX = 3.0, 5.0
 #: When a rank stops to wait for being told, seconds.
 WAIT_SECONDS_MAX = 8.0
 #: The iteration in which it happens: the pipeline of blocks is under way.

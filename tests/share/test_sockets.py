@@ -257,24 +257,52 @@ def test_a_rank_that_gives_up_while_all_meet_is_named_by_all_others(ranks: int) 
     assert time.monotonic() - began < 5
 
 
-def test_an_address_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hidden", [0, 1])
+def test_an_address_that_cannot_be_reached_is_named(
+    hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 2.0)
     monkeypatch.setattr(meeting, "WORD_SECONDS", 0.0)
+    monkeypatch.setattr(meeting, "UNREACHED_SECONDS_MAX", 0.3)
 
     class Elsewhere(SocketTransport):
         def listen(self, key: bytes, other: str) -> meeting.Home:
             return super().listen(key, other)._replace(host="127.0.0.77", port=port, near="other")
 
     def run(rank: int) -> None:
-        told = rf"^rank 1 is lost: it cannot be reached at 127.0.0.77, port {port} .LMDBIO_HOST"
-        with pytest.raises(PeerError, match=told if rank == 0 else "^rank [01] is lost"):
-            (Elsewhere if rank == 1 else SocketTransport)(rank, 2, store)
+        told = rf"^rank {hidden} is lost: it cannot be reached at 127.0.0.77, port {port} .LMDBIO_"
+        began = time.monotonic()
+        with pytest.raises(PeerError, match="^rank [01] is lost" if rank == hidden else told):
+            (Elsewhere if rank == hidden else SocketTransport)(rank, 2, store)
+        assert rank == hidden or time.monotonic() - began < 1.5
 
     store = Store()
     on_all(2, run)
+
+
+def test_a_farewell_of_rank_0_ends_the_wait_for_its_word() -> None:
+    """It has welcomed the other one, and then ended without a word of its own."""
+    store = Store()
+
+    class Silent(SocketTransport):
+        def place(self, rank: int, home: meeting.Home) -> None:
+            self.mesh.leave(100)
+            raise KeyboardInterrupt
+
+    def run(rank: int) -> None:
+        if rank == 0:
+            with pytest.raises(KeyboardInterrupt):
+                Silent(0, 2, store)
+            return
+        with pytest.raises(PeerError, match=r"^rank 0 is lost"):
+            SocketTransport(1, 2, store)
+
+    began = time.monotonic()
+    on_all(2, run)
+    assert time.monotonic() - began < 10
 
 
 def test_transports_end_with_those_who_refer_to_them() -> None:
@@ -391,21 +419,24 @@ def test_a_killed_rank_is_named_by_all_others(
             each.wait()
 
 
+@pytest.mark.parametrize(("ranks", "absent"), [(2, 1), (3, 1), (8, 5)])
 def test_a_rank_that_comes_to_no_barrier_is_named_by_all_others(
-    monkeypatch: pytest.MonkeyPatch,
+    ranks: int, absent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 0.3)
-    transports = meet(3, Store())
+    """Also by those that wait for one that waits for it in turn."""
+    monkeypatch.setattr(meeting, "MEET_SECONDS_MAX", 0.5)
+    transports = meet(ranks, Store())
 
     def run(rank: int) -> None:
-        if rank != 1:
-            with pytest.raises(PeerError, match=r"rank 1 .* has waited 0\.3 s for it"):
+        if rank != absent:
+            time.sleep(0.04 * (rank % 3))
+            with pytest.raises(PeerError, match=rf"rank {absent} .* has waited 0\.5 s for it"):
                 transports[rank].barrier()
 
-    on_all(3, run)
+    on_all(ranks, run)
     # It hears of it wherever it meets the others next.
-    with pytest.raises(PeerError, match="rank 1 is lost"):
-        transports[1].barrier()
+    with pytest.raises(PeerError, match=f"rank {absent} is lost"):
+        transports[absent].barrier()
     end(transports)
 
 

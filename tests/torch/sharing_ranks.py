@@ -56,7 +56,7 @@ def before_the_ranks_have_met() -> None:
 
 def ranks_cache_together() -> None:
     with Loader(PATH, 4, cache=CACHE, **WORDS) as loader:
-        assert "roots keep" in loader.caching.text and not hasattr(loader, "dataset")
+        assert "roots keep" in loader.caching.text
         assert epochs(loader, 2) == plain(2)
         state, before = loader.state_dict(), loader.stats()
         dist.barrier()
@@ -72,7 +72,30 @@ def ranks_cache_together() -> None:
         assert epochs(loader, 1) == plain(3)[2 * len(loader) :]
         assert loader.stats().peer_records == 0
     with Loader([PATH], 4, cache=CACHE, even=False, **WORDS) as loader:
-        assert not hasattr(loader, "dataset") and epochs(loader, 1) == plain(1, even=False)
+        assert "roots keep" in loader.caching.text
+        assert epochs(loader, 1) == plain(1, even=False)
+
+
+def what_trainers_ask_for_beside_the_batches_is_there() -> None:
+    """Accelerate's ``skip_first_batches`` makes a DataLoader of data set and batches."""
+    with Loader(PATH, 4, cache=CACHE, **WORDS) as loader:
+        assert "roots keep" in loader.caching.text
+        rest = DataLoader(
+            loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+        )
+        assert [list(batch) for batch in rest] == plain(1)
+
+
+def what_a_reader_refuses_each_process_reads_by_itself() -> None:
+    small = {"memory_bytes_max": 1 << 16}
+    with Loader(PATH, 16, cache=CACHE, **small, **WORDS) as loader:
+        text = loader.caching.text
+        assert APART in text and "memory_bytes_max" in text, text
+        assert len(epochs(loader, 1)) == len(loader)
+    text = refusal(lambda: Loader(PATH, 16, cache=CACHE, comm=dist.group.WORLD, **small, **WORDS))
+    assert "memory_bytes_max" in text, text
+    with Loader(PATH, 4, cache=CACHE, **WORDS) as loader:  # the ranks go on together
+        assert "roots keep" in loader.caching.text and epochs(loader, 1) == plain(1)
 
 
 def what_they_cannot_share_each_process_caches_by_itself() -> None:
@@ -181,6 +204,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     for case in (
         ranks_cache_together,
+        what_trainers_ask_for_beside_the_batches_is_there,
+        what_a_reader_refuses_each_process_reads_by_itself,
         what_they_cannot_share_each_process_caches_by_itself,
         children_cache_by_themselves,
         arguments_that_differ_are_named_on_all_ranks,

@@ -142,6 +142,7 @@ class Rank:
             if number == 0:
                 (self.folder / "begun").touch()
             if self.strike is not None and number == at:
+                (self.folder / "struck").write_text(str(time.monotonic()))
                 self.strike()
             time.sleep(0.002)
 
@@ -295,6 +296,8 @@ class Case:
     def judge(self, when: float, in_time: bool) -> tuple[list[str], Counter[str], float]:
         """Return what is wrong, what the others got, and the seconds until the last one had it."""
         wrong, got, latest = [] if in_time else ["does not end"], Counter[str](), 0.0
+        if (self.folder / "struck").exists():  # by itself, later than ``strike`` has returned
+            when = float((self.folder / "struck").read_text())
         for rank in sorted(self.pids.keys() - (self.struck - self.own_survivors())):
             try:
                 how, (began_s, told_s), batches, before, after = json.loads(
@@ -314,17 +317,16 @@ class Case:
                 continue
             if self.kind in HARMLESS or not any(f"rank {one} " in how for one in self.struck):
                 wrong.append(f"rank {rank}: {how}")
-            if self.kind not in OWN:
-                seconds = told_s - max(when, began_s)
-                latest = max(latest, seconds)
-                limit = NAMED_SECONDS_MAX + MEET_SECONDS * ("not come" in how)
-                if seconds > limit:
-                    wrong.append(f"rank {rank} was told after {seconds:.1f} s: {how}")
+            seconds = told_s - max(when, began_s)
+            latest = max(latest, seconds)
+            limit = NAMED_SECONDS_MAX + MEET_SECONDS * ("not come" in how)
+            if seconds > limit:
+                wrong.append(f"rank {rank} was told after {seconds:.1f} s: {how}")
         known = {
-            "torch",
+            *("torch", "begun", "struck", "lmdbio"),
             *(f"{name}{rank}" for name in ("out", "err", "rank") for rank in range(RANKS)),
         }
-        left = {path.name for path in self.folder.iterdir()} - known - {"begun", "lmdbio"}
+        left = {path.name for path in self.folder.iterdir()} - known
         return wrong + [f"left: {name}" for name in sorted(left)], got, latest
 
     def own_survivors(self) -> set[int]:
