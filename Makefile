@@ -70,7 +70,7 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 # Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
 # it, and go first, since they are less patient. Then come those that time something to milliseconds.
 # Where few files have a mark, only those are collected.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; nine minutes on two cores
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; twelve minutes on two cores
 	nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
 	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
