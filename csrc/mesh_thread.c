@@ -51,9 +51,9 @@ static void end_sending(lio_mesh *m, lio_link *link)
 /* A child made by a bare fork() may hold the connection: closing alone would not end its events. */
 static void close_watched(lio_mesh *m, int *fd)
 {
+    /* A child that is forked from now on does not close its number, which may be another's by then. */
     int watched = *fd;
-    *fd =
-        -1; /* a child that is forked from now on does not close its number, which may be another's */
+    *fd = -1;
     if (watched >= 0) {
         (void)epoll_ctl(m->epoll, EPOLL_CTL_DEL, watched, NULL);
         (void)close(watched);

@@ -25,7 +25,7 @@ from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
 from lmdbio.reading.batch import Batch
 from lmdbio.records.records import Records
-from lmdbio.system.log import log
+from lmdbio.system.log import INFO, WARNING, log
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
@@ -253,9 +253,11 @@ class JointBatches:
         if sequence is not None and (again := sequence.again(place)) is not None:
             return again
         if sequence is None or place != sequence.goes_on:
+            has_cached = sequence is not None and sequence.current is not None
             log(
                 f"{self._path}: a Loader jumps to another place, so that its ranks' cache begins "
                 "anew: after set_epoch(n + 1) it would go on; comm=False caches by each process",
+                WARNING if has_cached else INFO,  # a state that is loaded first costs nothing
             )
             self._end()
             sequence = self._sequence = self._open(*place)
