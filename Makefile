@@ -56,7 +56,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.[ch])
 
-.PHONY: help clients trainers resumes demo test test-more test-long test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
+.PHONY: help clients trainers frameworks resumes demo test test-more test-long test-benchmarks test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older pylmdb soak \
         remote writers law endurance policies papers training training-wheels clean
 .DELETE_ON_ERROR:
 
@@ -123,6 +123,9 @@ clients: $(VENV)/.clients  ## run released programs over py-lmdb and over lmdbio
 
 trainers: $(VENV)/.trainers  ## train under Lightning, Accelerate, Transformers and torchdata; some minutes
 	$(VENV)/trainers/bin/python -m pytest tests/trainers -p no:cacheprovider
+
+frameworks: $(VENV)/.frameworks  ## read by Hugging Face datasets, Ray, JAX, TensorFlow, DALI and torchdata; some minutes
+	$(VENV)/frameworks/bin/python -m pytest tests/frameworks -p no:cacheprovider
 
 resumes: $(VENV)/.dev  ## stop random trainings anywhere, and go on in other ways (RESUMES_COUNT=n); some minutes
 	$(BIN)/python -m tests.torch.random_runs --runs $(RESUMES_COUNT)
@@ -251,6 +254,13 @@ $(VENV)/.trainers: $(VENV)/.dev
 	@echo "installing lmdbio[trainers] into $(VENV)/trainers"
 	$(call BESIDE,trainers)
 	@$(PIP) --python $(VENV)/trainers/bin/python install 'lmdbio[trainers]'
+	@touch $@
+
+# And the frameworks of others, which bring their own versions of what tests use.
+$(VENV)/.frameworks: $(VENV)/.dev
+	@echo "installing lmdbio[frameworks] into $(VENV)/frameworks"
+	$(call BESIDE,frameworks)
+	@$(PIP) --python $(VENV)/frameworks/bin/python install 'lmdbio[frameworks]'
 	@touch $@
 
 # And those that benchmarks/training compares.
