@@ -126,8 +126,9 @@ def test_a_child_after_fork_reads_on_and_opens_anew(bucket: Any) -> None:
 def test_a_signature_that_has_expired_is_made_anew(
     bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_http, "SIGNED_S_MIN", 0.0)
     with lmdbio.Records(URL, readahead=False) as records:
+        # Not before: a provenance file that is missing would be asked for again and again.
+        monkeypatch.setattr(remote_http, "SIGNED_S_MIN", 0.0)
         file: Any = records._source.pages.remote_file
         file.target_url = file.target_url.replace("/bucket/", "/elsewhere/")
         assert records[900] == value(900)
