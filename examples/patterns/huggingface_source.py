@@ -1,7 +1,7 @@
 """Hugging Face datasets: a table of indices, whose samples are read when rows are asked for.
 
-    data = dataset("train_lmdb", decode).train_test_split(0.1, seed=0)["train"].shuffle(seed=0)
-    for batch in DataLoader(data, batch_size=64, num_workers=4): ...
+    data = dataset("train_lmdb", decode).train_test_split(0.1, seed=0)["train"]
+    for batch in DataLoader(data, batch_size=64, shuffle=True, num_workers=4): ...
 
 Arrow holds the indices alone, so nothing is copied: splits, shuffles and shards are those of
 datasets, and the rows of a batch are one read.
@@ -40,7 +40,7 @@ def dataset(path: str, decode: Callable[[memoryview], Any]) -> datasets.Dataset:
 def stream(
     path: str, decode: Callable[[memoryview], Any], batch_size: int, *, seed: int, shards: int = 64
 ) -> datasets.IterableDataset:
-    """The same as an IterableDataset, which ``split_dataset_by_node`` shares among ranks."""
+    """One epoch as an IterableDataset, which ``split_dataset_by_node`` shares among ranks."""
     read = Read(path, decode)
     indices = datasets.Dataset.from_dict({"index": np.arange(len(read.records))}).shuffle(seed)
     rows = indices.to_iterable_dataset(num_shards=shards)

@@ -88,7 +88,7 @@ def test_the_versions_are_those_of_the_guide() -> None:
 
 
 @pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (1, "spawn")])
-def test_hugging_face_shuffles_indices(
+def test_hugging_face_reads_rows_of_indices(
     path: str, reads: list[int], workers: int, method: str | None
 ) -> None:
     from huggingface_source import dataset
@@ -98,10 +98,11 @@ def test_hugging_face_shuffles_indices(
     assert data[41] == {"sample": 41} and data[40:42] == {"sample": [40, 41]}
     reads.clear()
     loader = DataLoader(
-        data.shuffle(seed=1), BATCH, num_workers=workers, multiprocessing_context=method
+        data, BATCH, shuffle=True, num_workers=workers, multiprocessing_context=method
     )
-    assert is_shuffled(flat(batch["sample"] for batch in loader))
-    assert reads == ([] if workers else [BATCH] * 12 + [4])
+    epochs = [flat(batch["sample"] for batch in loader) for _ in range(2)]
+    assert all(map(is_shuffled, epochs)) and epochs[0] != epochs[1]
+    assert reads == ([] if workers else 2 * ([BATCH] * 12 + [4]))
     parts = data.train_test_split(0.2, seed=0)
     split = [flat(parts[name][:]["sample"]) for name in ("train", "test")]
     assert sorted(flat(split)) == list(range(COUNT)) and len(split[1]) == 20
