@@ -101,7 +101,7 @@ def _workers(
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_joint: whether batches come out of a Reader, which threads alone ask, one at least.
+        is_joint: whether batches come out of a Reader, which the loop's own thread does not ask.
 
     Raises:
         TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
@@ -120,10 +120,10 @@ def _workers(
             "worker_init_fn= begins worker processes, and there are none: write processes=, and a "
             "transform= or collate_fn= for them"
         )
-    if is_joint:
-        return Workers(max(1, threads), may_loop=False)
     if recipe.begin is not None:
         return Workers(0, processes, may_loop=False)
+    if is_joint:
+        return Workers(threads if processes else max(1, threads), processes, may_loop=False)
     return Workers(threads, processes)
 
 
@@ -180,8 +180,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     With ``cache`` the ranks of a job cache the data set together, in a Reader; batches stay the
     same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
     ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
-    batches) the next iteration makes a new Reader, whose memory fills anew. Threads alone make the
-    batches then, and ``dataset`` reads past the cache.
+    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` reads past
+    the cache then.
 
     Args:
         source: argument of ``Dataset``; paths, where ranks share a cache.
@@ -263,7 +263,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
         words: Any = {"source": source, "cache": cache, "assignment": assignment, "keys": keys}
-        words |= {"worker_init_fn": worker_init_fn, "threads": threads, "processes": processes}
+        words |= {"threads": threads, "processes": processes}
         words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": options}
         sharing = choose_sharing(LoaderWords(**words), find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
