@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import torch
 
@@ -39,6 +39,20 @@ from lmdbio.torch.sampler import BatchSampler, Ordered
 from lmdbio.torch.samples import Errors, SampleMaker
 from lmdbio.torch.whole import Decode, Recipe
 from lmdbio.torch.workers import Workers
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from lmdbio.planning.mode import Mode
+    from lmdbio.records.options import RecordsOptions
+
+    class LoaderOptions(RecordsOptions, total=False):
+        """Keywords of ``Records``, and those of ``Reader`` that ``comm`` brings."""
+
+        mode: Mode | str
+        slots: int
+        ranks_per_node: int | None
+
 
 __all__ = ["Loader", "ReaderLoader"]
 
@@ -257,14 +271,15 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         rank: int | None = None,
         ranks: int | None = None,
         comm: Communicator | torch.distributed.ProcessGroup | Literal[False] | None = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ) -> None:
+        given: dict[str, Any] = {**options}
         has_group = cache is not None and comm is not None and comm is not False
-        refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * has_group)), Loader)
+        refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
         words: Any = {"source": source, "cache": cache, "assignment": assignment, "keys": keys}
         words |= {"threads": threads, "processes": processes}
-        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": options}
+        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": given}
         sharing = choose_sharing(LoaderWords(**words), find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         ordering = Ordering.checked(shuffle, seed, comm=sharing.comm, **order)
@@ -275,12 +290,12 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
         workers = partial(_workers, recipe, threads, processes)
         path: Any = cast(Paths, source), batch_size, from_root(cache)
-        shared, why = _share(sharing, path, options, recipe, workers, ahead, ordering)
+        shared, why = _share(sharing, path, given, recipe, workers, ahead, ordering)
         if shared is not None:
             self._source = shared
         else:
-            refuse_words(cache, source, options)
-            data = Dataset(source, transform, **each, **options)
+            refuse_words(cache, source, given)
+            data = Dataset(source, transform, **each, **given)
             keeps: Any = (cache, assignment, ordering.ranks, why)
             self._source = OwnBatches(data, recipe, workers(is_joint=False), ahead, *keeps)
         #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
