@@ -162,7 +162,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_a_frozen_value_shows_what_it_is_made_of(site: Path) -> None:
     text = re.sub(r"<[^>]*>", "", (site / "reference/api.html").read_text("utf-8"))
-    shown = re.search(r"\nCache\((.*?)\)", text, re.DOTALL)
+    shown = re.search(r"\bCache\((\s.*?)\)", text, re.DOTALL)
     assert shown is not None
     assert re.findall(r"(\w+):", shown[1]) == list(inspect.signature(lmdbio.Cache).parameters)
 
