@@ -100,6 +100,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self._is_owner = self.records is not source
         self._known_in = 0  # process that has said how many others read alike
 
+    def __repr__(self) -> str:
+        return f"<Dataset of {self.records!r}>"
+
     def __len__(self) -> int:
         return len(self.records)
 
