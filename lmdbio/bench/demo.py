@@ -38,8 +38,8 @@ SECONDS_MAX = 240.0
 #: how much is read.
 CALIBRATION_BYTES = 16 * MIB
 #: Measured on two cores and a disk of 1.6 GB/s: megabytes (10^6) of values in each data set, time
-#: to write and convert both, time of a round.
-MEGABYTES, PREPARING_SECONDS, ROUND_SECONDS = 504, 95, 48
+#: to write and convert both, time of a round; and the time that starting readers takes besides.
+MEGABYTES, PREPARING_SECONDS, ROUND_SECONDS, STARTING_SECONDS = 504, 65, 48, 30
 #: MPICH then splits its ranks as if they ran on two machines.
 TWO_NODES = {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
 RANKS = 4
@@ -299,20 +299,24 @@ def show(made: Demonstration, console: Console) -> None:
 
 def conclude(made: Demonstration) -> str:
     """Return what follows from the figures, and what to type next."""
-    parts = []
+    parts: list[str] = []
     for access, how in (("sequential", "in order"), ("random", "shuffled")):
         legs = [leg for leg in made.legs if leg.workload.access == access]
         pairs = [(leg, row) for leg in legs if (row := leg.best("lmdbio")) is not None]
         times = [found for leg, row in pairs if (found := leg.ratio(row, leg.baseline))]
         if times:
             low, high = f"{min(times):.1f}", f"{max(times):.1f}"
-            parts.append(f"{how} {low if low == high else f'{low} to {high}'} times")
+            span = low if low == high else f"{low} to {high}"
+            parts.append(f"{span} times {'' if parts else 'as fast as py-lmdb '}{how}")
     if not parts:
         return "Nothing was measured that could be compared."
-    state = "" if made.cold else " (of files that were in memory: on storage it differs)"
+    state = "" if made.cold else ", from memory: from storage it differs"
+    if any(one["value_bytes"] < micro.START_UP_BYTES for one in made.datasets):
+        state += "; but a run reads too little to conclude from"
     return (
-        f"Here lmdbio's best reader is as fast as py-lmdb {', '.join(parts)}{state}. Measure your "
-        "own data set by lmdbio bench PATH, and try it in your program by lmdbio run train.py."
+        f"In short: lmdbio's best reader is {', '.join(parts)}{state}. "
+        "Next: lmdbio bench PATH measures your own data set, lmdbio run train.py tries it in your "
+        "program."
     )
 
 
@@ -323,8 +327,8 @@ def estimate(megabytes: int, repeats: int) -> str:
         megabytes: size of the values of each data set, 10^6 bytes.
         repeats: number of timed runs of each contestant.
     """
-    begun, each = PREPARING_SECONDS, ROUND_SECONDS * repeats
-    seconds = (begun + each) * megabytes / MEGABYTES
+    of_bytes = PREPARING_SECONDS + ROUND_SECONDS * repeats
+    seconds = STARTING_SECONDS + of_bytes * megabytes / MEGABYTES
     return "a minute" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 

@@ -214,11 +214,13 @@ def test_the_table_names_everyone_and_marks_warm_figures(tmp_path: Path) -> None
 def test_it_ends_with_what_to_conclude(tmp_path: Path) -> None:
     made = made_up(tmp_path)
     made.legs.append(replace(made.legs[0], title="other, in order"))
-    assert "as fast as py-lmdb in order 2.0 times. Measure" in demo.conclude(made)
+    assert "is 2.0 times as fast as py-lmdb in order. Next: " in demo.conclude(made)
     made.legs[1].workload = replace(made.legs[1].workload, access="random")
     text = " ".join(shown(made).split())
-    assert "in order 2.0 times, shuffled 2.0 times. Measure your own data set by lmdbio" in text
-    assert "in memory" in demo.conclude(made_up(tmp_path, cold=False))
+    assert "as fast as py-lmdb in order, 2.0 times shuffled. Next: lmdbio bench PATH" in text
+    made.datasets.append({"value_bytes": 1000})
+    assert "too little to conclude from" in demo.conclude(made)
+    assert "from memory" in demo.conclude(made_up(tmp_path, cold=False))
     made.legs.clear()
     assert demo.conclude(made).startswith("Nothing was measured")
 
