@@ -192,18 +192,13 @@ def make_page(
     name = in_words(data.files)
     with bar(f"gallery of {name}") as progress:
         for view, sample in chosen(data, limit, first=first, seed=seed):
-            some = [read_record(view, seen) for seen in sample]
-            records += some
-            cards.append(
-                sample_card(
-                    [
-                        maker.card(
-                            one.key, one.kind, one.excerpt, partial(read_value, view, one.seen)
-                        )
-                        for one in some
-                    ]
-                )
-            )
+            found = []
+            for seen in sample:
+                one = read_record(view, seen)
+                records.append(one)
+                read = partial(read_value, view, seen)
+                found.append(maker.card(one.key, one.kind, one.excerpt, read))
+            cards.append(sample_card(found))
             progress(len(cards), min(limit, data.samples), f"{data.unit}s")
     facts = {"data": name, "records": len(records), f"{data.unit}s": len(cards)}
     facts |= {"pictures": sum(bool(card.image) for card in cards), "types": dict(types_of(cards))}
@@ -280,12 +275,8 @@ def gallery_of(
     if len(data.files) > 1:
         facts.insert(0, ("files", f"{len(data.files):,}"))
     if sizes:
-        facts.append(
-            (
-                f"a {'value' if data.unit == 'record' else 'sample'}, on average",
-                size(sum(sizes) / len(sizes)),
-            )
-        )
+        one = "value" if data.unit == "record" else data.unit
+        facts.append((f"a {one}, on average", size(sum(sizes) / len(sizes))))
     facts.append(("written by LMDB", " and ".join(data.versions)))
     if count >= total:
         how = f"all {total:,} {data.unit}s"
