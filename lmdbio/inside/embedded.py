@@ -14,7 +14,6 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from lmdbio.inside.excerpt import HEAD_BYTES, Excerpt
 from lmdbio.inside.images import Size, find_image, is_sound, search_image
@@ -22,9 +21,11 @@ from lmdbio.inside.images import Size, find_image, is_sound, search_image
 __all__ = ["Embedded", "find_embedded"]
 
 #: Opcodes of a pickle that are walked over, and bytes of a line of one.
-STEPS_MAX, LINE_MAX = 4096, 1024
+STEPS_MAX, LINE_MAX = 512, 1024
 #: Of an image that is text in a pickle, so much is turned into bytes to look at its header.
 TEXT_BYTES_MAX = 64 << 10
+#: Fewer bytes are no image that is worth a look: a name, as a rule.
+IMAGE_BYTES_MIN = 32
 #: Arrays, and numbers that may be their shapes or a label, that are noted.
 ARRAYS_MAX, NUMBERS_MAX = 8, 64
 #: Formats that need no second look: their first bytes are many, or tell the size of the file.
@@ -39,11 +40,18 @@ _WIDTHS = {
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
-#: Name of each opcode, and the length of its argument as ``pickletools`` has it.
-_CODES = {
-    code.code.encode("latin-1"): (code.name, 0 if code.arg is None else code.arg.n)
+#: By opcode: its name, "" where nothing is to be known of it, and the length of its argument as
+#: ``pickletools`` has it.
+_NOTED = _BYTES | _TEXT | _INTEGERS | {"NEWTRUE", "NEWFALSE"}
+_CODES: dict[int, tuple[str, int]] = {
+    ord(code.code): (
+        code.name if code.name in _NOTED else "",
+        0 if code.arg is None else code.arg.n,
+    )
     for code in pickletools.opcodes
 }
+#: Opcodes with two lines, which name a class; and the last one of a pickle.
+_TWO_LINES, _STOP = b"ci", ord(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +101,38 @@ def find_embedded(excerpt: Excerpt, name: str) -> Embedded | None:
 # --- pickles ------------------------------------------------------------------------------
 
 
-class _Step(NamedTuple):
-    """An opcode of a pickle: its name, and where its argument begins and ends."""
+def _steps(excerpt: Excerpt) -> Iterator[tuple[str, int, int]]:
+    """Yield the opcodes of a pickle that count, as far as they are at hand.
 
-    name: str
-    start: int
-    stop: int
-
-
-def _steps(excerpt: Excerpt) -> Iterator[_Step]:
-    """Yield the opcodes of a pickle, as far as they are at hand."""
-    at = 0
+    Each is its name, and where its argument begins and ends.
+    """
+    head, at = excerpt.head, 0
+    size = len(head)
     for _ in range(STEPS_MAX):
-        name, size = _CODES.get(excerpt.part(at, at + 1) or b"", ("", 0))
+        byte = head[at] if at < size else (excerpt.part(at, at + 1) or b".")[0]
+        name, length = _CODES.get(byte, ("", 0))
         start = at + 1
-        if size in _WIDTHS:
-            width = _WIDTHS[size]
-            length = excerpt.part(start, start + width) or b""
-            if len(length) < width:
+        if length in _WIDTHS:
+            width = _WIDTHS[length]
+            raw = excerpt.part(start, start + width) or b""
+            if len(raw) < width:
                 return
             start += width
-            stop = start + int.from_bytes(length, "little")
-        elif size < 0:  # lines: two of them name a class
-            lines = excerpt.head[start : start + LINE_MAX].split(b"\n", 2)
-            count = 2 if name in ("GLOBAL", "INST") else 1
+            stop = start + int.from_bytes(raw, "little")
+        elif length < 0:
+            lines = head[start : start + LINE_MAX].split(b"\n", 2)
+            count = 2 if byte in _TWO_LINES else 1
             if len(lines) <= count:
                 return
             stop = start + sum(len(line) + 1 for line in lines[:count])
         else:
-            stop = start + size
-        if not name or (excerpt.length is not None and stop > excerpt.length):
+            stop = start + length
+        if byte == _STOP or byte not in _CODES:
             return
-        yield _Step(name, start, stop)
-        if name == "STOP":
+        if excerpt.length is not None and stop > excerpt.length:
             return
+        if name:
+            yield name, start, stop
         at = stop
 
 
@@ -146,7 +152,7 @@ def _in_pickle(excerpt: Excerpt) -> Embedded | None:
             has_bytes |= text in (b"u1", b"|u1")
             if text == b"F":  # Fortran's order, which protocol 5 names behind the array
                 arrays.clear()
-        elif found is None and (name in _TEXT or name in _BYTES):
+        elif found is None and stop - start >= IMAGE_BYTES_MIN:
             picture = Embedded(start, stop, is_text=name in _TEXT)
             if _is_image(excerpt, picture):
                 found = picture

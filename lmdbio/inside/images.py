@@ -24,8 +24,9 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 #: Segments of a JPEG file, and tags of a TIFF file, that are looked at.
 SEGMENTS_MAX, TAGS_MAX = 256, 256
-#: Places of a value that begin like an image file, and are looked at.
-PLACES_MAX = 16
+#: Places of a value that begin like an image file, and are looked at; the first bytes of a value,
+#: with the header before an image: to search more of each takes longer than to read it.
+PLACES_MAX, SEARCHED_BYTES = 16, 8 << 10
 #: First bytes of the files that are searched for; JPEG's begin by a table, APPn or a comment.
 _SIGNATURE = re.compile(
     rb"\xff\xd8\xff[\xc4\xdb\xdd\xe0-\xef\xfe]|\x89PNG\r\n\x1a\n|GIF8[79]a|RIFF.{4}WEBPVP8[ LX]",
@@ -46,14 +47,10 @@ def find_image(excerpt: Excerpt) -> tuple[str, str, Size | None] | None:
     return None
 
 
-def search_image(excerpt: Excerpt, start: int = 0) -> int | None:
-    """Return where an image file begins within a value; None: none was found.
-
-    Args:
-        start: offset of the first place that is looked at.
-    """
+def search_image(excerpt: Excerpt) -> int | None:
+    """Return where an image file begins within a value; None: none was found."""
     head = excerpt.head
-    for found in islice(_SIGNATURE.finditer(head, start), PLACES_MAX):
+    for found in islice(_SIGNATURE.finditer(head, 0, SEARCHED_BYTES), PLACES_MAX):
         at = found.start()
         length = None if excerpt.length is None else excerpt.length - at
         if is_sound(Excerpt(head[at:], length)):
