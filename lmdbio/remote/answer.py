@@ -92,6 +92,8 @@ def refuse_status(status: int, reason: str, path: str = "") -> tuple[int, str]:
         text += ": access denied, or signature expired"
     elif status in (404, 410) and path.endswith("/data.mdb"):
         text += ": the URL of a folder means the data.mdb in it; of another file write the name"
+    elif status in (404, 410) and path and "." not in path.rpartition("/")[2]:
+        text += ": the URL of a folder ends in a slash"
     return _KINDS.get(status, errno.EIO), text
 
 
