@@ -20,7 +20,14 @@ from lmdbio.records.records import Records, open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import processes_alike
-from lmdbio.torch.samples import Errors, SampleMaker, add_note, as_errors, origin
+from lmdbio.torch.samples import (
+    Errors,
+    SampleMaker,
+    add_note,
+    as_errors,
+    origin,
+    refuse_no_function,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,6 +101,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         **options: Unpack[RecordsOptions],
     ) -> None:
         refuse_foreign("Dataset", options)
+        refuse_no_function(transform=transform)
         self.errors = as_errors(errors)
         self.records = open_records(source, **options)
         self.keys, self.buffers = keys, buffers
