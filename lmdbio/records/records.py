@@ -251,6 +251,11 @@ class Records(Samples[bytes, Batch]):
             raise KeyError(bytes(key))
         return found
 
+    def sizes(self) -> I64:
+        """Return the size of each sample (``Samples.sizes``)."""
+        source, every = self._source, np.arange(self._source.count, dtype=np.uint64)
+        return source.extents(every)["length"].reshape(-1, source.columns).sum(1, np.int64)  # type: ignore[no-any-return]
+
     @property
     def groups(self) -> Sequence[range]:
         """The records of each key, in key order: one, or several in a database with duplicates
