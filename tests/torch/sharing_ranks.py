@@ -22,7 +22,7 @@ import lmdbio
 from lmdbio.errors import PeerError
 from lmdbio.reader import reader
 from lmdbio.share import meeting
-from lmdbio.torch import Loader
+from lmdbio.torch import Loader, Passes
 
 PATH, CACHE = sys.argv[1], "memory=8M"
 SECONDS_MAX = 60
@@ -104,6 +104,7 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
         ({"keys": True, "transform": None}, "keys=True"),
         ({"assignment": "local"}, "assignment='strided'"),
         ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
+        ({"shuffle": False, "sampler": Passes(40)}, "shuffle=True or False"),
         ({"rank": rank, "ranks": ranks}, "rank= and ranks="),
         ({"processes": 1}, "processes=1"),
         ({"engine": "pread"}, "has no engine; it has"),
