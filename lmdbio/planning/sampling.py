@@ -137,7 +137,10 @@ class Weighted(Sampling):
         """Return a sample for each place, drawn by its weight."""
         # 53 bits are what a float holds; a product that rounds up to the sum is the last one's.
         drawn = (random_words(epoch.seed or 0, epoch.number, places) >> np.uint64(11)) * 2.0**-53
-        found: I64 = np.searchsorted(self._ends, drawn * self._ends[-1], side="right")
+        drawn *= self._ends[-1]
+        order, found = np.argsort(drawn), np.empty_like(places)
+        # A search in ascending order takes half the time: the next one lies near in memory.
+        found[order] = np.searchsorted(self._ends, drawn[order], side="right")
         return np.minimum(found, self._last)
 
 

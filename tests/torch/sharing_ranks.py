@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 import lmdbio
 from lmdbio.errors import PeerError
@@ -116,6 +116,20 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
         assert loader.caching.text == "there is one node: the page cache keeps what is read"
 
 
+def orders_of_a_program_are_shared() -> None:
+    """torch's samplers draw from the generator of their process, and each rank's is another."""
+    torch.manual_seed(dist.get_rank())
+    with lmdbio.Records(PATH) as records:
+        wanted = sorted(records)
+    batches = BatchSampler(RandomSampler(range(len(wanted))), 5, drop_last=False)
+    words = {"transform": bytes, "collate_fn": list, "even": False}
+    with Loader(PATH, batch_sampler=batches, **words) as loader:
+        for _ in range(2):
+            parts: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, [one for batch in loader for one in batch])
+            assert sorted(one for part in parts for one in part) == wanted
+
+
 class Texts(Dataset[str]):
     """Says how a Loader that a worker makes caches."""
 
@@ -208,6 +222,7 @@ def main() -> None:
         what_trainers_ask_for_beside_the_batches_is_there,
         what_a_reader_refuses_each_process_reads_by_itself,
         what_they_cannot_share_each_process_caches_by_itself,
+        orders_of_a_program_are_shared,
         children_cache_by_themselves,
         arguments_that_differ_are_named_on_all_ranks,
         a_rank_that_waits_for_one_that_does_not_iterate_says_so,
