@@ -42,8 +42,11 @@ from lmdbio.records.shard_batch import ShardBatch, ShardValues
 from lmdbio.remote import absolute, label
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from lmdbio.layouts.layout import Layout
     from lmdbio.layouts.wanted import Skip
+    from lmdbio.records.options import RecordsOptions
 
 __all__ = ["ColumnBatch", "ColumnRecords", "Records", "open_records"]
 
@@ -388,10 +391,6 @@ class ColumnRecords(Records):
         """Return the sample that has a key (``Records.index_of``)."""
         return super().index_of(key) // self.columns
 
-    def read(self, indices: npt.ArrayLike) -> Any:
-        """Read samples, all records of all of them in flight at once, as a ``ColumnBatch``."""
-        return self.begin(indices).batch()
-
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does (``Records.begin``)."""
         samples, records = self._records(indices)
@@ -482,7 +481,9 @@ def _facts(records: Records) -> ledger.Facts:
     return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
 
 
-def open_records(source: Paths | Samples[Any, Any], **options: Any) -> Samples[Any, Any]:
+def open_records(
+    source: Paths | Samples[Any, Any], **options: Unpack[RecordsOptions]
+) -> Samples[Any, Any]:
     """Open the records of one path, or of several; return open ones as they are.
 
     Raises:
