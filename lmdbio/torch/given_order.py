@@ -4,9 +4,9 @@
     function of the epoch's number       called once an epoch
     iterable, such as torch's samplers   iterated once when its epoch begins, from its beginning
 
-An iterable draws from generators that are seeded by the loader's seed and the epoch (``draws``),
-and is told the epoch (``set_epoch``): so an epoch can be made again, by every rank, and by a job
-that resumes. One that comes out different all the same is found by its checksum in the state.
+All draw from generators that are seeded by the loader's seed and the epoch (``draws``), and an
+iterable is told the epoch (``set_epoch``): so an epoch can be made again, by every rank, and by a
+job that resumes. One that comes out different all the same is found by its checksum in the state.
 """
 
 from __future__ import annotations
@@ -167,21 +167,20 @@ class GivenOrder:
             self._epochal.set_epoch(number)
         if self._has_state:
             self._before = deepcopy(self._given.state_dict())
-        if self._is_function:
-            given = self._given(number)
-        elif is_several(self._given):
-            given = self._given
-        else:
-            # One more than there are: an iterable without an end would be a hang.
-            length = len(self._given)
-            with Making(Source(seed, number), Numbered(()), DrawMonitor()):
-                given = list(islice(self._given, length + 1))
-            if len(given) > length:
-                raise ValueError(
-                    f"{self.name}= gives more than the {length} that its len() says: an epoch "
-                    "has an end"
-                )
-        made = self._made(given, samples, number)
+        given, length = self._given, None
+        with Making(Source(seed, number), Numbered(()), DrawMonitor()):
+            if self._is_function:
+                given = given(number)
+            elif not is_several(given):
+                # One more than there are: an iterable without an end would be a hang.
+                length = len(given)
+                given = islice(given, length + 1)
+            made = self._made(given, samples, number)
+        if length is not None and made.count > length:
+            raise ValueError(
+                f"{self.name}= gives more than the {length} that its len() says: an epoch has an "
+                "end"
+            )
         self._latest, self._left_at = (seed, made), self._sampler_epoch
         return made
 

@@ -116,6 +116,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
     "list": lambda: [3, 3, -1, 0, 7] * 4,
     "mask": lambda: np.arange(COUNT) % 3 == 1,
     "function": lambda: lambda epoch: np.roll(np.arange(COUNT), epoch)[: 20 + epoch],
+    "drawing function": lambda: lambda epoch: np.random.permutation(COUNT)[: 20 + epoch],
     "range": lambda: range(5, 40),
     "torch random": lambda: RandomSampler(range(COUNT)),
     "torch subset": lambda: SubsetRandomSampler(range(10, 40)),
