@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -124,7 +125,9 @@ class GivenOrder:
                 "without generator=, and its draws follow from seed= here and the epoch"
             )
         self._latest: tuple[int, GivenEpoch] | None = None  # and its seed
-        self._before: Any = None  # the sampler's own state, before the latest epoch
+        #: The sampler's own state before the latest epoch, and the epoch that it iterates next.
+        self._before: Any = None
+        self._next = 0
 
     def said(self) -> int | None:
         """Return the epoch that the program itself has set in the sampler; None: it has not."""
@@ -166,9 +169,9 @@ class GivenOrder:
         if self._epochal is not None:
             self._epochal.set_epoch(number)
         if self._has_state:
-            self._before = deepcopy(self._given.state_dict())
+            self._advance(seed, number)
         given, length = self._given, None
-        with Making(Source(seed, number), Numbered(()), DrawMonitor()):
+        with _draws(seed, number):
             if self._is_function:
                 given = given(number)
             elif not is_several(given):
@@ -183,6 +186,13 @@ class GivenOrder:
             )
         self._latest, self._left_at = (seed, made), self._sampler_epoch
         return made
+
+    def _advance(self, seed: int, number: int) -> None:
+        """Have a sampler with a state go through the epochs before one, as far as it has not."""
+        for passed in range(self._next, number):
+            with _draws(seed, passed):
+                deque(islice(self._given, len(self._given) + 1), maxlen=0)
+        self._before, self._next = deepcopy(self._given.state_dict()), number + 1
 
     def _made(self, given: Any, samples: int, number: int) -> GivenEpoch:
         """Return an epoch of indices, or of batches."""
@@ -217,16 +227,22 @@ class GivenOrder:
         if known is not None and used:
             found["order"] = known.checksum
         if self._has_state:
-            before = self._given.state_dict() if known is None else self._before
-            found["sampler"] = deepcopy(before)
+            state = self._given.state_dict() if known is None else self._before
+            epoch = self._next if known is None else number
+            found["sampler"] = {"epoch": epoch, "state": deepcopy(state)}
         return found
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Have the sampler go on where a state was saved, whatever its epoch was before."""
         self._left_at = self._sampler_epoch
         if self._has_state and "sampler" in state:
-            self._given.load_state_dict(state["sampler"])
-            self._latest = None
+            self._given.load_state_dict(state["sampler"]["state"])
+            self._next, self._latest = state["sampler"]["epoch"], None
+
+
+def _draws(seed: int, number: int) -> Making:
+    """Return the context in which draws follow from seed and epoch, and from no sample."""
+    return Making(Source(seed, number), Numbered(()), DrawMonitor())
 
 
 def _chain(given: Any) -> Iterator[Any]:

@@ -223,6 +223,27 @@ def test_workers_have_the_same_order_and_states(folder: Path, kind: Any, name: s
     assert lists(again) == wanted[3:]
 
 
+@pytest.mark.parametrize("name", ["state", "torch random", "weighted"])
+@pytest.mark.parametrize("batches", [1, 5, COUNT // SIZE, COUNT])
+def test_torchdata_s_states_lead_to_the_next_epochs(folder: Path, name: str, batches: int) -> None:
+    with loader_of(folder, "sampler", name, seed=2) as loader:
+        wanted = [one for _ in range(4) for one in lists(loader)]
+    data = Dataset(folder, number)
+    sampler = BatchSampler(data, SIZE, sampler=SAMPLERS[name](), seed=2)
+    stateful = torchdata.StatefulDataLoader(data, batch_sampler=sampler)
+    found = lists(stateful)  # an epoch, and a part of the next one
+    for batch in stateful:
+        found.append([int(one) for one in batch])
+        if len(found) % len(stateful) == batches:
+            break
+    state = stateful.state_dict()
+    for again in (state_of(state), json.loads(json.dumps(state_of(state)))):
+        with loader_of(folder, "sampler", name) as loader:
+            loader.load_state_dict(again)
+            rest = [one for _ in range(2) for one in lists(loader)]
+            assert found + rest == wanted[: len(found) + len(rest)]
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_threads_and_processes_make_the_batches(folder: Path, processes: int) -> None:
     threads = 0 if processes else 3
