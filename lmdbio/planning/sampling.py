@@ -44,6 +44,9 @@ class Sampling(ABC):
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
     def places(self, count: int) -> int:
         """Return the number of places of an epoch of ``count`` samples.
 
