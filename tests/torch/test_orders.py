@@ -186,6 +186,40 @@ def test_ranks_share_an_epoch(folder: Path, word: str, name: str, ranks: int) ->
         one.close()
 
 
+@pytest.mark.parametrize(("word", "name"), CASES)
+def test_an_epoch_goes_on_with_other_ranks(folder: Path, word: str, name: str) -> None:
+    def ranks_of(ranks: int) -> list[Loader]:
+        return [
+            loader_of(folder, word, name, even=False, rank=rank, ranks=ranks)
+            for rank in range(ranks)
+        ]
+
+    with loader_of(folder, word, name) as loader:
+        wanted = flat(loader)
+    found: list[int] = []
+    state: Any = {"epoch": 0}
+    for ranks, steps in ((2, 1), (3, 1), (2, COUNT)):
+        if state["epoch"] == 1:
+            break  # a short one is over
+        loaders = ranks_of(ranks)
+        for one in loaders:
+            if found:
+                one.load_state_dict(state)
+        iterators = [iter(one) for one in loaders]
+        for _ in range(steps):
+            batches = [next(one, None) for one in iterators]
+            found += flat(one for one in batches if one is not None)
+            if None in batches:
+                break
+        states = [one.state_dict() for one in loaders]
+        state = states[0]
+        assert all(one == state for one in states), "ranks agree"
+        iterators.clear()
+        for one in loaders:
+            one.close()
+    assert found == wanted and (state["epoch"], state["used"]) == (1, 0)
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_all_loaders_have_the_same_order(folder: Path, name: str) -> None:
     with loader_of(folder, "sampler", name, seed=2) as loader:
