@@ -318,7 +318,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     def __repr__(self) -> str:
         if "_cursor" not in self.__dict__:
             return "<Loader that was never open>"
-        return f"<Loader of {len(self)} batches of {self.batch_size} from {self._source!r}>"
+        size = self.batch_size or "any size"
+        return f"<Loader of {len(self)} batches of {size} from {self._source!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}

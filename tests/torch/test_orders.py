@@ -300,6 +300,7 @@ def test_torch_s_samplers_mean_what_they_mean_to_a_dataloader(folder: Path) -> N
         with Loader(folder, batch_sampler=batches, transform=number) as loader:
             assert lists(loader) == lists(DataLoader(data, batch_sampler=batches))
             assert len(loader) == len(batches) and loader.batch_size is None
+            assert repr(loader).startswith(f"<Loader of {len(batches)} batches of any size from ")
             assert loader.drop_last is False
     with Loader(folder, 8, sampler=RandomSampler(data), transform=number) as loader:
         first, second = lists(loader), lists(loader)
