@@ -21,6 +21,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
 from lmdbio.errors import Error
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
 from lmdbio.ingest.sources import IMAGES, Batch, Sample, state_of
@@ -30,7 +33,7 @@ __all__ = ["ENDINGS", "Archives"]
 ENDINGS = (".tar", ".tar.gz", ".tgz")
 #: Members that are labels, if nobody names any; the first of them that the first sample has.
 LABELS = ("cls", "txt", "json")
-BLOCK_BYTES, READ_BYTES = 512, 256 << 10
+BLOCK_BYTES, READ_BYTES = 512, 1 << 20
 #: Of a header: name, size, sum of its bytes, kind, magic bytes, folder of the name.
 _HEADER = struct.Struct("100s24x12s12x8sc100x6s82x155s12x")
 #: Of a name or of pax's facts about a member.
@@ -38,6 +41,8 @@ NAME_BYTES_MAX = 1 << 20
 #: Of a member in a compressed archive, of which nobody knows how long it is: LMDB's own limit.
 VALUE_BYTES_MAX = (1 << 32) - 1
 SPACES = sum(b" " * 8)
+#: Weights of the six octal digits of a sum.
+DIGITS = 8 ** np.arange(5, -1, -1)
 _META = re.compile(rb"__[^/]*__(?:$|/)")
 
 
@@ -55,9 +60,11 @@ class Archive:
         self._file = self._raw if is_plain else cast(BinaryIO, gzip.GzipFile(fileobj=self._raw))
         self._bytes_max = path.stat().st_size if is_plain else VALUE_BYTES_MAX
         # One buffer: memory that is new for each read costs more than the read.
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._memory = bytearray(READ_BYTES)
+        self._buffer = memoryview(self._memory)
         self._at = self._end = 0  # how far it is parsed, and filled
         self._name, self._left = b"", 0  # of the member: its name, and its content ahead
+        self._ahead: list[tuple[bytes, int, int]] = []  # members that ``_scan`` has found
         os.posix_fadvise(self._raw.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def next(self) -> bytes | None:
@@ -66,6 +73,12 @@ class Archive:
         Raises:
             Error: the archive is damaged, cut, or has a member that is no file of its own.
         """
+        if self._left:
+            self._skip()
+        self._ahead = self._ahead or self._scan()
+        if self._ahead:
+            self._name, self._at, self._left = self._ahead.pop()
+            return self._name
         facts: dict[bytes, bytes] = {}
         while True:
             kind = self._header(facts)
@@ -80,6 +93,40 @@ class Archive:
                 raise self._error(f"{what}: write the archive with its content (tar -h)")
             else:
                 facts = {} if kind in b"5" else facts
+
+    def _scan(self) -> list[tuple[bytes, int, int]]:
+        """Return the members ahead that lie in the buffer, as far as they are plain files.
+
+        Their headers are checked together. Any other member is left to ``_header``, which knows
+        all kinds, and says what is wrong.
+
+        Returns:
+            Name, offset in the buffer, and size of each content, the last one first.
+        """
+        starts, sizes, at = list[int](), list[int](), self._at
+        try:
+            while at + BLOCK_BYTES <= self._end:
+                size = int(self._memory[at + 124 : at + 136].rstrip(b"\0"), 8)
+                behind = at + BLOCK_BYTES + size + -size % BLOCK_BYTES
+                if not at < behind <= self._end:
+                    break
+                starts.append(at)
+                sizes.append(size)
+                at = behind
+        except ValueError:
+            pass
+        if not starts:
+            return []
+        blocks = sliding_window_view(np.frombuffer(self._memory, np.uint8), BLOCK_BYTES)
+        heads = blocks[starts]
+        sums = heads.sum(1, np.int64) - heads[:, 148:156].sum(1, np.int64) + SPACES
+        stored = (heads[:, 148:154].astype(np.int64) - ord("0")) @ DIGITS
+        is_file = (heads[:, 156] == ord("0")) | (heads[:, 156] == 0)
+        is_plain = (sums == stored) & is_file & (heads[:, 345] == 0) & (heads[:, 0] != 0)
+        count = len(starts) if is_plain.all() else int(is_plain.argmin())
+        names = np.ascontiguousarray(heads[:count, :100]).view("S100")[:, 0].tolist()
+        contents = (start + BLOCK_BYTES for start in starts)
+        return list(zip(names, contents, sizes, strict=False))[::-1]
 
     def _header(self, facts: Mapping[bytes, bytes]) -> bytes | None:
         """Read the next header, and return its kind; None: it is the archive's end.
@@ -133,9 +180,10 @@ class Archive:
         size, self._left = self._left, 0
         padded = size + -size % BLOCK_BYTES
         if padded > len(self._buffer):
-            self._buffer = memoryview(bytearray(self._buffer) + bytes(padded))
+            self._memory = bytearray(self._buffer) + bytes(padded)
+            self._buffer = memoryview(self._memory)
         at = self._take(padded)
-        return self._buffer[at : at + size].tobytes()
+        return bytes(self._buffer[at : at + size])
 
     def _skip(self) -> None:
         """Pass over the content of the member."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from lmdbio.provenance.paths import DATA
 from lmdbio.system.publish import unwritable
 from lmdbio.system.pylmdb import lmdb
 
-__all__ = ["GrowingEnvironment", "Record"]
+__all__ = ["GrowingEnvironment", "Record", "size_of"]
 
 Record = tuple[bytes, bytes]
 
@@ -24,6 +24,11 @@ MAP_BYTES = 1 << 30
 #: Room in the map for a transaction, so that its commit finds some: pages around its values, which
 #: may take twice their bytes, and the pages that it frees.
 ROOM, ROOM_BYTES = 3, 4 << 20
+
+
+def size_of(records: Iterable[tuple[bytes, ...]]) -> int:
+    """Return the bytes of keys and values."""
+    return sum(map(len, itertools.chain.from_iterable(records)))
 
 
 class GrowingEnvironment:
@@ -72,7 +77,7 @@ class GrowingEnvironment:
             OSError: the file cannot be written.
         """
         self.wait()
-        size = sum(len(key) + len(value) for key, value in records)
+        size = size_of(records)
         while True:
             self._make_room(size)
             txn = self._environment.begin(write=True, db=self._db)

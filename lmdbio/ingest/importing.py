@@ -16,6 +16,7 @@ from lmdbio.errors import Error
 from lmdbio.ingest import archive, table
 from lmdbio.ingest.archive import Archives
 from lmdbio.ingest.folder import Folder
+from lmdbio.ingest.growing import size_of
 from lmdbio.ingest.sources import Source
 from lmdbio.ingest.table import Tables
 from lmdbio.ingest.writer import BATCH_BYTES_MAX, Writer
@@ -125,9 +126,8 @@ def import_samples(
         for key, value in source.metadata.items() if not resumed else ():
             writer.put(key, value)
         for batch in source.batches(resumed):
-            for sample in batch.samples:
-                writer.add(*sample)
-                size += sum(map(len, sample))
+            writer.add_many(batch.samples)
+            size += size_of(batch.samples)
             if progress is not None:
                 progress(batch.done, source.total, source.unit)
         if not len(writer):

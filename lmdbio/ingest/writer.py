@@ -13,13 +13,13 @@ import bisect
 import operator
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lmdbio.convert.convert import convert
 from lmdbio.errors import BadValsizeError, lmdb_error
-from lmdbio.ingest.growing import GrowingEnvironment, Record
+from lmdbio.ingest.growing import GrowingEnvironment, Record, size_of
 from lmdbio.ingest.part import Part
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.system.amounts import whole
@@ -36,6 +36,12 @@ SAMPLES_MAX = 10**9 - 1
 #: packing.
 LEAF_SHARE = 8
 COUNT_KEY = b"num-samples"
+#: Keys of a sample of so many records, and names of their values. Pairs are counted from 1.
+KEYS = {
+    0: [],
+    1: [(b"%09d", "a value")],
+    2: [(b"image-%09d", "a value"), (b"label-%09d", "a label")],
+}
 
 
 class Writer:
@@ -104,9 +110,9 @@ class Writer:
         """Return how many samples, or records, earlier runs have committed."""
         if not self._columns:
             return int(self._environment.stat()["entries"])
-        numbers = range(SAMPLES_MAX)
+        numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0][0]
         return bisect.bisect_left(
-            numbers, True, key=lambda n: not self._environment.has(_keys(n, self._columns)[0])
+            numbers, True, key=lambda n: not self._environment.has(first % (n + self._columns - 1))
         )
 
     def __len__(self) -> int:
@@ -129,7 +135,13 @@ class Writer:
             Error: the writer is closed.
             OSError: the file cannot be written.
         """
-        self._put([(_as_bytes("a key", key), _as_bytes("a value", value))])
+        key = _as_bytes("a key", key)
+        if not 0 < len(key) <= KEY_BYTES_MAX:
+            raise BadValsizeError(
+                f"{self._part.target}: key {key[:40]!r} has {len(key):,} bytes: keys have 1 to "
+                f"{KEY_BYTES_MAX}"
+            )
+        self._put([(key, _as_bytes("a value", value))])
         self._count += not self._columns
 
     def add(self, value: Any, label: bytes | str | int | None = None) -> None:
@@ -147,38 +159,49 @@ class Writer:
             ValueError: some samples have labels and others have none.
             BadValsizeError, TypeError, Error, OSError: as ``put``.
         """
-        columns = 1 if label is None else 2
+        given = str(label).encode() if isinstance(label, str | int) else label
+        self.add_many([(value,) if given is None else (value, given)])
+
+    def add_many(self, samples: Sequence[Sequence[Any]]) -> None:
+        """Add samples, as ``add`` does each, in less time. One transaction holds all of them.
+
+        Args:
+            samples: values, or pairs of value and label, bytes or objects with their buffer.
+
+        Raises:
+            ValueError, BadValsizeError, TypeError, Error, OSError: as ``add``.
+        """
+        if not samples:
+            return
+        columns = len(samples[0])
+        if columns not in (1, 2) or any(len(sample) != columns for sample in samples):
+            raise ValueError(f"{self._part.target}: a sample is a value, or a value and a label")
         if self._columns not in (0, columns):
             text = f"{self._part.target}: sample {self._count} has {'no ' * (columns == 1)}label"
             raise ValueError(f"{text}, unlike those before: all samples have one, or none has")
         if not self._columns:
             self._columns, self._count = columns, 0
-        if self._count >= SAMPLES_MAX:
+        after = self._count + len(samples)
+        if after > SAMPLES_MAX:
             raise ValueError(f"{self._part.target}: keys have room for {SAMPLES_MAX:,} samples")
-        keys = _keys(self._count, columns)
-        records = [(keys[0], _as_bytes("a value", value))]
-        if label is not None:
-            given = str(label).encode() if isinstance(label, str | int) else label
-            records.append((keys[1], _as_bytes("a label", given)))
+        numbers = range(self._count, after)
+        records = [
+            (key % (number + columns - 1), _as_bytes(what, sample[at]))
+            for at, (key, what) in enumerate(KEYS[columns])
+            for number, sample in zip(numbers, samples, strict=True)
+        ]
         self._put(records)
-        self._count += 1
+        self._count = after
 
     def _put(self, records: list[Record]) -> None:
         if self._owner != os.getpid():
             raise lmdb_error(f"{self._part.target}: this writer is closed, or another process's")
-        for key, value in records:
-            if not 0 < len(key) <= KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
-                raise BadValsizeError(
-                    f"{self._part.target}: key {key[:40]!r} has {len(key):,} bytes, and its value "
-                    f"{len(value):,}: a key has 1 to {KEY_BYTES_MAX}, and a value at most "
-                    f"{VALUE_BYTES_MAX:,}"
-                )
-            self._bytes += len(key) + len(value)
+        size = size_of(records)
         # Not before a first sample: a program that has none puts again what is beside them.
-        if self._bytes > self._batch_bytes_max and self._count:
+        if self._bytes + size > self._batch_bytes_max and self._count:
             self._flush()
-            self._bytes = sum(len(key) + len(value) for key, value in records)
         self._pending += records
+        self._bytes += size
 
     def _flush(self) -> None:
         """Commit what is pending."""
@@ -256,21 +279,16 @@ class Writer:
             self._leave()
 
 
-def _keys(number: int, columns: int) -> list[bytes]:
-    """Return the keys of a sample's records."""
-    if columns == 1:
-        return [b"%09d" % number]
-    return [b"image-%09d" % (number + 1), b"label-%09d" % (number + 1)]
-
-
 def _as_bytes(what: str, given: Any) -> bytes:
-    if isinstance(given, bytes):
-        return given
     try:
-        return memoryview(given).tobytes()
+        found = given if isinstance(given, bytes) else memoryview(given).tobytes()
     except TypeError:
         kind = type(given).__name__
         raise TypeError(f"{what} must be bytes, or an object with a buffer, not {kind}") from None
+    if len(found) > VALUE_BYTES_MAX:
+        text = f"{what} of {len(found):,} bytes: LMDB has room for {VALUE_BYTES_MAX:,} at most"
+        raise BadValsizeError(text)
+    return found
 
 
 def _cut(records: Iterable[Record], bytes_max: int) -> Iterable[list[Record]]:

@@ -349,7 +349,7 @@ def test_an_import_killed_at_random_moments_has_each_sample_once(
         for shard in range(4):
             archive(source / f"{shard}.tar", given[shard * 1000 : shard * 1000 + 1000])
     wanted = [*zip(values, labels, strict=True)]
-    assert kill_and_continue(source, tmp_path / "set", wanted, long_run.cases(20, 5))
+    assert kill_and_continue(source, tmp_path / "set", wanted, long_run.cases(20, 3))
 
 
 @pytest.mark.parametrize("change", ["more", "fewer", "other", "shards"])
