@@ -28,10 +28,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["GLOBAL", "MIXED_COUNT_MAX", "Shuffle"]
 
