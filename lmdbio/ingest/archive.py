@@ -124,9 +124,10 @@ class Archive:
         is_file = (heads[:, 156] == ord("0")) | (heads[:, 156] == 0)
         is_plain = (sums == stored) & is_file & (heads[:, 345] == 0) & (heads[:, 0] != 0)
         count = len(starts) if is_plain.all() else int(is_plain.argmin())
-        names = np.ascontiguousarray(heads[:count, :100]).view("S100")[:, 0].tolist()
+        names = np.ascontiguousarray(heads[:count, :100]).view("S100")[:, 0]
         contents = (start + BLOCK_BYTES for start in starts)
-        return list(zip(names, contents, sizes, strict=False))[::-1]
+        ended = (name.partition(b"\0")[0] for name in names.tolist())
+        return list(zip(ended, contents, sizes, strict=False))[::-1]
 
     def _header(self, facts: Mapping[bytes, bytes]) -> bytes | None:
         """Read the next header, and return its kind; None: it is the archive's end.
@@ -152,9 +153,9 @@ class Archive:
             raise self._error("is followed by no header of tar: the archive is damaged")
         if size > self._bytes_max:
             raise self._error(f"is followed by one of {size:,} bytes: the archive is cut")
-        name = name.rstrip(b"\0")
+        name = name.partition(b"\0")[0]
         if prefix[0] and magic == b"ustar\0":
-            name = prefix.rstrip(b"\0") + b"/" + name
+            name = prefix.partition(b"\0")[0] + b"/" + name
         self._name = facts.get(b"path", name) if facts else name
         self._left = 0 if kind in b"123456" else size
         return cast(bytes, kind)

@@ -30,7 +30,7 @@ __all__ = ["BATCH_BYTES_MAX", "Writer"]
 BATCH_BYTES_MAX = 32 << 20
 #: LMDB's own limits.
 KEY_BYTES_MAX, VALUE_BYTES_MAX = 511, (1 << 32) - 1
-#: Digits of a sample's number; the layout "ocr" has nine.
+#: The keys of samples have nine digits, as those of the layout "ocr".
 SAMPLES_MAX = 10**9 - 1
 #: A file whose leaves take more than an eighth of its pages has its values in them: they are worth
 #: packing.
@@ -144,7 +144,7 @@ class Writer:
         self._put([(key, _as_bytes("a value", value))])
         self._count += not self._columns
 
-    def add(self, value: Any, label: bytes | str | int | None = None) -> None:
+    def add(self, value: Any, label: Any = None) -> None:
         """Add a sample under the next number, and its label if it has one.
 
         Samples without labels get the keys ``000000000``, ``000000001`` and so on. Samples with
@@ -153,14 +153,14 @@ class Writer:
 
         Args:
             value: value, bytes or an object with their buffer, such as an image file.
-            label: label; a number or text is written as text, in UTF-8. None: samples have none.
+            label: label; a whole number or text is written as text, in UTF-8, and bytes as they
+                are. None: samples have none.
 
         Raises:
             ValueError: some samples have labels and others have none.
             BadValsizeError, TypeError, Error, OSError: as ``put``.
         """
-        given = str(label).encode() if isinstance(label, str | int) else label
-        self.add_many([(value,) if given is None else (value, given)])
+        self.add_many([(value,) if label is None else (value, _as_label(label))])
 
     def add_many(self, samples: Sequence[Sequence[Any]]) -> None:
         """Add samples, as ``add`` does each, in less time. One transaction holds all of them.
@@ -279,12 +279,23 @@ class Writer:
             self._leave()
 
 
+def _as_label(given: Any) -> bytes:
+    """Return a label as bytes; numbers of NumPy and torch have a buffer too, and are numbers."""
+    if isinstance(given, str):
+        return given.encode()
+    try:
+        return b"%d" % operator.index(given)
+    except TypeError:
+        return _as_bytes("a label", given)
+
+
 def _as_bytes(what: str, given: Any) -> bytes:
     try:
-        found = given if isinstance(given, bytes) else memoryview(given).tobytes()
-    except TypeError:
+        found = given if isinstance(given, bytes) else memoryview(given)[:].tobytes()
+    except (TypeError, NotImplementedError):  # no buffer, or a number of NumPy's
         kind = type(given).__name__
-        raise TypeError(f"{what} must be bytes, or an object with a buffer, not {kind}") from None
+        text = f"{what} must be bytes, or an object with a buffer, not {kind}"
+        raise TypeError(text) from None
     if len(found) > VALUE_BYTES_MAX:
         text = f"{what} of {len(found):,} bytes: LMDB has room for {VALUE_BYTES_MAX:,} at most"
         raise BadValsizeError(text)

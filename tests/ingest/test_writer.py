@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import numpy as np
 import pytest
 
 import lmdbio
@@ -103,7 +104,7 @@ def test_without_a_provenance_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [100, 3000])
 def test_samples_with_labels_are_pairs(tmp_path: Path, length: int) -> None:
-    labels: list[Any] = [7, "cat", b"\xff\x00", 0] * 500
+    labels: list[Any] = [7, "cat", b"\xff\x00", np.int64(0)] * 500
     values = [databases.value(i, length) for i in range(len(labels))]
     with lmdbio.Writer(tmp_path / "set", batch_bytes_max=50_000) as writer:
         writer.put(b"classes", b'["a"]')
@@ -153,6 +154,7 @@ def test_a_key_that_is_put_twice_is_named(tmp_path: Path, batch_bytes: int) -> N
         (b"k" * 512, b"", BadValsizeError, "has 512 bytes"),
         ("text", b"", TypeError, "a key must be bytes"),
         (b"k", 5, TypeError, "a value must be bytes"),
+        (b"k", np.float32(1), TypeError, "a value must be bytes"),
     ],
 )
 def test_bad_records_are_named(
