@@ -191,6 +191,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         for txn in self._living():
             txn._after_fork()
 
+    def __repr__(self) -> str:
+        return f"<Environment of {getattr(self, '_path', None)!r}: {_state_of(self)}>"
+
     def _repr_html_(self) -> str:
         from lmdbio.dropin.card import card_html
 
@@ -431,6 +434,14 @@ def _copy(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, compact: An
         options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
         with lmdb.open(os.fsencode(file.location), **options) as env:
             call(env, None)
+
+
+def _state_of(env: Environment) -> str:
+    """Return the number of entries, in words, or that there is none to be had."""
+    try:
+        return f"{env.stat()['entries']:,} entries, readonly"
+    except (lmdb.Error, OSError, AttributeError):  # as of one that was never open
+        return "closed, or not readable"
 
 
 def _facts(env: Environment) -> Facts:

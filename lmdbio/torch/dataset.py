@@ -20,7 +20,14 @@ from lmdbio.records.records import Records, open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import processes_alike
-from lmdbio.torch.samples import Errors, SampleMaker, add_note, as_errors, origin
+from lmdbio.torch.samples import (
+    Errors,
+    SampleMaker,
+    add_note,
+    as_errors,
+    origin,
+    refuse_no_function,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,6 +101,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         **options: Unpack[RecordsOptions],
     ) -> None:
         refuse_foreign("Dataset", options)
+        refuse_no_function(transform=transform)
         self.errors = as_errors(errors)
         self.records = open_records(source, **options)
         self.keys, self.buffers = keys, buffers
@@ -102,6 +110,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self.maker = SampleMaker(where, transform, keys=keys, errors=self.errors)
         self._is_owner = self.records is not source
         self._known_in = 0  # process that has said how many others read alike
+
+    def __repr__(self) -> str:
+        return f"<Dataset of {self.records!r}>"
 
     def __len__(self) -> int:
         return len(self.records)

@@ -183,12 +183,9 @@ def choose_sharing(words: LoaderWords, job: JobGroup) -> Sharing:
         job: ranks of which torch.distributed knows.
 
     Raises:
-        TypeError: ``comm`` is True.
         ValueError: ``comm`` is given, and a Reader cannot do what other words ask for.
     """
     comm, conflict = words.comm, words.conflict
-    if comm is True:
-        raise TypeError("comm is a communicator, a process group, None or False, not True")
     if words.cache is None or comm is False:
         return Sharing(None if comm is False else comm)
     if comm is not None:

@@ -239,6 +239,9 @@ class JointBatches:
     def __getstate__(self) -> NoReturn:
         raise TypeError("a Loader whose ranks cache together cannot be pickled: they make it")
 
+    def __repr__(self) -> str:
+        return f"<JointBatches of {self._path!r}: {self.count} samples>"
+
     @property
     def dataset(self) -> Dataset:
         """The data set, which this process opens for itself when it is first asked for."""

@@ -307,6 +307,11 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        if "_cursor" not in self.__dict__:
+            return "<Loader that was never open>"
+        return f"<Loader of {len(self)} batches of {self.batch_size} from {self._source!r}>"
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}
 

@@ -68,6 +68,9 @@ class OwnBatches:
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._pool = WorkerProcesses(recipe)
 
+    def __repr__(self) -> str:
+        return repr(self.dataset)
+
     @property
     def workers(self) -> Reason:
         """The workers that make the batches now, and the reason for them."""

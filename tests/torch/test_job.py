@@ -106,9 +106,16 @@ def test_open_records_are_not_shared(records: lmdbio.Records) -> None:
         choose_sharing(asked._replace(comm=OTHER), JOB)
 
 
-def test_true_is_no_communicator(records: lmdbio.Records) -> None:
-    with pytest.raises(TypeError, match="None or False, not True"):
-        Loader(records, comm=True)  # type: ignore[arg-type]
+def test_what_is_no_communicator_and_no_function_is_refused(records: lmdbio.Records) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"comm": True}, "None or False, not True"),
+        ({"comm": "world", "cache": "memory=1M"}, "None or False, not 'world'"),
+        ({"transform": "decode"}, "transform= is a function, not 'decode'"),
+        ({"collate_fn": 3}, "collate_fn= is a function, not 3"),
+    ]
+    for words, text in wrong:
+        with pytest.raises(TypeError, match=text):
+            Loader(records.path, **words)
 
 
 @pytest.mark.parametrize(("variables", "absence"), [
