@@ -67,11 +67,17 @@ def test_the_recipes_ask_for_what_the_package_asks_for() -> None:
     spack = dict(re.findall(r'depends_on\("py-(\w+)@([\d.]+):", type=\("build", "run"\)\)', SPACK))
     assert spack == {name: least.removeprefix(">=") for name, least in wanted.items()}
     assert [(name, marker.strip()) for name, _, marker in every if marker] == [
-        ("tomli>=2", "python_version < '3.11'")
+        ("backports.zstd>=1.0", "python_version < '3.14'"),
+        ("tomli>=2", "python_version < '3.11'"),
     ]
     conditional = [each for each in CONDA["requirements"]["run"] if isinstance(each, dict)]
-    assert conditional == [{"if": 'match(python, "<3.11")', "then": ["tomli >=2"]}]
-    assert 'depends_on("py-tomli@2:", type=("build", "run"), when="^python@:3.10")' in SPACK
+    assert conditional == [
+        {"if": 'match(python, "<3.14")', "then": ["backports.zstd >=1.0"]},
+        {"if": 'match(python, "<3.11")', "then": ["tomli >=2"]},
+    ]
+    for name, newest in (("backports-zstd@1.0", "3.13"), ("tomli@2", "3.10")):
+        when = f'when="^python@:{newest}"'
+        assert f'depends_on("py-{name}:", type=("build", "run"), {when})' in SPACK
 
 
 def test_the_spack_recipe_is_python() -> None:
