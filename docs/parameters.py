@@ -3,7 +3,7 @@
 A docstring describes parameters that belong together on one line (``rank, ranks: ...``), and those
 that it hands on as ``arguments of`` another call. In the reference each of them has a row, and one
 that is handed on has the words of the other call. A class that Python makes by ``__new__`` has the
-parameters of that.
+parameters of that, and one of ``lmdbio.system.frozen`` those of a dataclass.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ import griffe
 
 #: How a description begins that another call has.
 HANDED_ON = re.compile(r"arguments? of ``([\w.]+)``")
+FROZEN = "lmdbio.system.frozen.dataclass"
 
 
 class Rows(griffe.Extension):
     """Rows of parameters and attributes, made when the whole package is loaded."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Let a class that only has ``__new__`` show its parameters as those of ``__init__``."""
+        """Let a class without ``__init__`` show the parameters that it is made of."""
+        decorator = cls.module.members.get("dataclass")
+        if isinstance(decorator, griffe.Alias) and decorator.target_path == FROZEN:
+            decorator.target_path = "dataclasses.dataclass"
+        if any(str(one.value).startswith("dataclass(") for one in cls.decorators):
+            cls.labels.add("dataclass")
         made = cls.members.get("__new__")
         if isinstance(made, griffe.Function) and "__init__" not in cls.members:
             cls.set_member("__init__", griffe.Function("__init__", parameters=made.parameters))

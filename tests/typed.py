@@ -8,6 +8,7 @@ import lmdb
 from typing_extensions import assert_type
 
 import lmdbio
+import lmdbio.torch
 
 env = lmdbio.open("folder", readonly=True, lock=False, max_dbs=2, engine="pread")
 named = env.open_db(b"name", create=False)
@@ -51,3 +52,8 @@ assert_type(next(records.batches([[0, 1]])), lmdbio.Batch)
 assert_type(next(records.values([0, 1])), bytes)
 train, val = records[[0, 1, 2]].split([0.5, 0.5])
 assert_type(len(lmdbio.Mix({"train": train, "val": val}, weights={"train": 3, "val": 1})), int)
+
+lmdbio.torch.Loader("folder", 32, shuffle=True, db="train", readahead=False, memory_bytes_max="1G")
+lmdbio.torch.Loader("folder", comm=False, slots=4, cache="memory=1G")
+lmdbio.torch.Dataset("folder", readahed=False)  # type: ignore[call-arg]
+lmdbio.torch.IterableDataset("folder", 32, depth="8")  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ class Figures:
         cpu_s: of all ranks.
         exposed: share of the time from the first batch on in which a rank waited for the next
             one, of the rank that waited most.
-        warm_s: seconds of the last epoch; None: there is but one.
+        warm_s: seconds of an epoch after the first, the mean over these; None: there is but one.
         hit_rate: share of the records located that lay in what was guessed; None: nothing was.
     """
 
@@ -99,7 +99,7 @@ class Figures:
             exposed=max(
                 one["exposed_s"] / max(1e-9, one["read_s"] - one["first_wait_s"]) for one in ranks
             ),
-            warm_s=epochs[-1] if len(epochs) > 1 else None,
+            warm_s=statistics.fmean(epochs[1:]) if len(epochs) > 1 else None,
         )
 
 

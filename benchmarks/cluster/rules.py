@@ -251,15 +251,15 @@ def twin(made: CellResult, lane: LaneResult, **changes: Any) -> LaneResult | Non
 
 
 def warm(made: CellResult) -> Iterator[Verdict]:
-    """Judge the last of several epochs over sockets, and beside main threads that compute."""
+    """Judge the epochs after the first over sockets, and beside main threads that compute."""
     cores = len(os.sched_getaffinity(0))
     for lane in made.lanes:
         own = lane.median("warm_s") if lane.runs else None
         for words, least, one in (
-            ("rate of the last epoch over sockets over that over MPI",
+            ("rate of epochs after the first over sockets over that over MPI",
              SOCKETS_MIN if lane.lane.cache and not made.cell.compute_ms else None,
              twin(made, lane, transport="mpi") if lane.lane.transport == "sockets" else None),
-            ("rate of the last epoch beside Python over that beside sleep",
+            ("rate of epochs after the first beside Python over that beside sleep",
              BUSY_MIN if made.cell.shape.ranks <= cores else None,
              twin(made, lane, is_busy=False) if lane.lane.is_busy else None),
         ):  # fmt: skip

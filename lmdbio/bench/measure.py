@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lmdbio.machine.page_reporting import is_felt, reported_order
 from lmdbio.machine.storage import inspect_folder
 from lmdbio.provenance import find_sidecar
 from lmdbio.system import procfs
@@ -64,14 +65,21 @@ class Machine:
     device: str
     read_ahead_kb: int | None
     can_drop_cache: bool
+    reported_order: int | None = None
 
     @property
     def facts(self) -> dict[str, str]:
         """Machine and storage in words."""
         ahead = "unknown" if self.read_ahead_kb is None else f"{self.read_ahead_kb:,} KiB"
+        scatter = ""
+        if is_felt(self.reported_order):
+            scatter = (
+                "; it hands freed memory back to its host (free page reporting), so that cold "
+                "figures scatter two- to fourfold: lmdbio doctor names the remedy"
+            )
         return {
             "machine": f"{self.cpu}, {self.cores} cores, {self.memory_bytes / 2**30:.0f} GiB, "
-            f"{self.system}, Python {self.python}",
+            f"{self.system}, Python {self.python}{scatter}",
             "storage": f"{self.file_system} on {self.device}, kernel readahead {ahead}",
         }
 
@@ -118,6 +126,7 @@ def machine(path: Path) -> Machine:
         device=storage.source or "unknown",
         read_ahead_kb=readahead,
         can_drop_cache=os.access("/proc/sys/vm/drop_caches", os.W_OK),
+        reported_order=reported_order(),
     )
 
 

@@ -18,9 +18,10 @@ from lmdbio.cli.options import (
     checked,
     db_option,
     json_option,
+    renamed_option,
     sidecar_json_option,
 )
-from lmdbio.cli.output import print_json, wide_console
+from lmdbio.cli.output import open_page, print_json, wide_console
 from lmdbio.cli.plan import RECORDS
 from lmdbio.errors import MissingExtraError
 from lmdbio.placement.forecast import BATCH_MAX
@@ -113,8 +114,9 @@ Examples:
     type=click.IntRange(1, 8),
     help="How many processes read at once. [default: 1; strided: 4]",
 )
-@click.option(
-    "--batch", type=click.IntRange(1, BATCH_MAX), default=RECORDS, show_default=True,
+@renamed_option(
+    "--batch", "--batch-size", "batch", type=click.IntRange(1, BATCH_MAX), default=RECORDS,
+    show_default=True,
     help="How many records a batch has, over all processes.",
 )  # fmt: skip
 @click.option(
@@ -229,7 +231,8 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     The data sets are written by py-lmdb as Caffe's converter does. First every value that any
     contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
     page cache (figures are marked where it can't be dropped). Exit status 1 if any value
-    differed. Needs Pillow, which the extra brings: pip install 'lmdbio[demo]'.
+    differed. On a desktop the page opens in the browser. Needs Pillow, which the extra brings:
+    pip install 'lmdbio[demo]'.
 
     \b
     Examples:
@@ -245,15 +248,22 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         replace(recipe, value_bytes_min=megabytes * 10**6)
         for recipe in (datasets.CIFAR, datasets.JPEG)
     )
+    progress = wide_console(stderr=True)
+    progress.print(
+        f"Writes two data sets into {data}, and reads them by each reader in turns, {repeats} "
+        f"times: about {demonstration.estimate(megabytes, repeats)}. (A quick look: --megabytes "
+        "200 --repeats 2)",
+        highlight=False,
+        markup=False,
+    )
     with ended_by_signals():
-        made = demonstration.run(
-            data, out, wide_console(stderr=True), repeats=repeats, recipes=recipes
-        )
+        made = demonstration.run(data, out, progress, repeats=repeats, recipes=recipes)
     console = wide_console(stderr=as_json)
     demonstration.show(made, console)
     if as_json:
         print_json(demonstration.as_json(made))
     else:
         print_files(console, out / "demo.json", out / "demo.html", made.seconds)
+        open_page(out / "demo.html")
     if not made.equal:
         sys.exit(1)

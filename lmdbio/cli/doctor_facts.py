@@ -52,6 +52,7 @@ from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
 from lmdbio.locate.view import DatabaseView, Seen, sample_order
 from lmdbio.machine import storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
+from lmdbio.machine.page_reporting import reported_order
 from lmdbio.machine.storage import Storage
 from lmdbio.share import LAUNCHED
 from lmdbio.share.meeting import Place, place_of_torchrun
@@ -284,6 +285,7 @@ def machine_facts() -> MachineFacts:
         budget_bytes=budget_bytes(None),
         cached_bytes_max=cached_bytes_max(),
         shm_free_bytes=shm_free_bytes,
+        reported_order=reported_order(),
         processors=len(os.sched_getaffinity(0)),
         machine_processors=os.cpu_count() or 1,
         quota=processor_quota(),

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import click
 
-from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
+from lmdbio.cli.options import DATA, LIMIT, OUTPUT, RECORDS_MAX, db_option, json_option
 from lmdbio.cli.output import bar, plural, print_json, size
 from lmdbio.cli.records import Record, key_of, key_text, read_record
 from lmdbio.inside.names import Names
@@ -46,7 +46,7 @@ REPORT_EVERY = 64
 @click.option(
     "--match", "pattern", metavar="GLOB", help="Export keys that match, as ls prints them."
 )
-@click.option("--limit", type=click.IntRange(1, RECORDS_MAX), help="Most records to export.")
+@click.option(*LIMIT, type=click.IntRange(1, RECORDS_MAX), help="Most records to export.")
 @click.option("--force", "-f", is_flag=True, help="Replace files that are there.")
 @db_option
 @json_option

@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from lmdbio.cli.options import DATA, RECORDS_MAX, db_option
+from lmdbio.cli.options import DATA, LIMIT, RECORDS_MAX, db_option
 from lmdbio.cli.output import plain, plural, size, wide_console
 from lmdbio.cli.records import Record, database_facts, key_of, key_text, read_record, record_facts
 from lmdbio.inside.keytext import show_key
@@ -22,7 +22,7 @@ from lmdbio.locate.view import DatabaseView, Seen, viewing
 from lmdbio.provenance import data_files
 from lmdbio.remote import label
 
-LIMIT, HEAD = 20, 5
+LISTED, HEAD = 20, 5
 lines_option = click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON object a line instead of text."
 )
@@ -32,7 +32,7 @@ lines_option = click.option(
 @click.argument("path", type=DATA)
 @click.argument("prefix", required=False)
 @click.option(
-    "--limit", type=click.IntRange(0, RECORDS_MAX), default=LIMIT, show_default=True,
+    *LIMIT, type=click.IntRange(0, RECORDS_MAX), default=LISTED, show_default=True,
     help="Most records to list; 0: all.",
 )  # fmt: skip
 @click.option("--keys-only", is_flag=True, help="Print keys alone, one a line.")
@@ -186,8 +186,8 @@ def print_databases(view: DatabaseView, path: Path | str, records: list[Record])
 @click.command()
 @click.argument("path", type=DATA)
 @click.option(
-    "-n", "count", type=click.IntRange(1, RECORDS_MAX), default=HEAD, show_default=True,
-    help="Number of records to show.",
+    *LIMIT, type=click.IntRange(1, RECORDS_MAX), default=HEAD, show_default=True,
+    help="Most records to show.",
 )  # fmt: skip
 @click.option(
     "--lines", type=click.IntRange(1, 200), default=6, show_default=True,
@@ -195,7 +195,7 @@ def print_databases(view: DatabaseView, path: Path | str, records: list[Record])
 )  # fmt: skip
 @db_option
 @lines_option
-def head(path: Path | str, count: int, lines: int, name: bytes | None, as_json: bool) -> None:
+def head(path: Path | str, limit: int, lines: int, name: bytes | None, as_json: bool) -> None:
     """Show the first records of PATH, each with a preview of its value.
 
     Text is shown as it is, JSON indented, arrays by their first numbers, what is compressed
@@ -209,7 +209,7 @@ def head(path: Path | str, count: int, lines: int, name: bytes | None, as_json: 
         lmdbio head scenes.mdb --db captions
         lmdbio head train_lmdb --json | jq -r .preview[]
     """
-    files, left = data_files(path), count
+    files, left = data_files(path), limit
     for file in files:
         with viewing(file, name) as view:
             left -= show_first(view, path, left, lines, as_json=as_json)

@@ -113,6 +113,25 @@ json_option = _json(help="Print JSON instead of text.")
 sidecar_json_option = _json(
     help='Print JSON instead of text (the provenance file is "sidecar" there).'
 )
+
+
+def renamed_option(old: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return an option that had another name: scripts still say the old one, which no help shows.
+
+    Args:
+        old: the old name.
+        names, settings: arguments of ``click.option``; the last name is that of the parameter.
+    """
+
+    def both(command: Any) -> Any:
+        hidden = {**settings, "help": None, "hidden": True}
+        return click.option(*names, **settings)(click.option(old, names[-1], **hidden)(command))
+
+    return both
+
+
+#: "How many" has one spelling in all commands.
+LIMIT = ("--limit", "-n", "limit")
 db_option = click.option(
     "--db",
     "name",

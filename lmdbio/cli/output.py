@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -130,6 +131,23 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     wide_console(stderr=stderr, width=width).print(table, highlight=False)
+
+
+def open_page(page: Path) -> bool:
+    """Open a page in the browser, and say whether: of a desktop, and for somebody who looks.
+
+    Over ssh, or without a display, a browser would take over the terminal, or open elsewhere.
+    """
+    displays = ("DISPLAY", "WAYLAND_DISPLAY")
+    is_far = any(os.environ.get(name) for name in ("SSH_CONNECTION", "SSH_TTY"))
+    has_desktop = any(map(os.environ.get, displays)) and not is_far
+    if not has_desktop or sys.stdout is None or not sys.stdout.isatty():
+        return False
+    import webbrowser
+
+    with suppress(webbrowser.Error):  # there is no such program
+        return webbrowser.get("xdg-open").open(page.resolve().as_uri())
+    return False
 
 
 @contextmanager

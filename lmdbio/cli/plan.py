@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.options import (
+    LIMIT,
     RECORDS_MAX,
     checked,
     db_option,
     json_option,
     paths_argument,
     provenance_option,
+    renamed_option,
 )
 from lmdbio.cli.output import plural, print_json, print_table, size
 from lmdbio.cli.plan_epochs import Order, cache_words, plan_job, plan_order, shuffle_name
@@ -86,10 +88,10 @@ the page cache holds is not planned, but copied from there.)
 \b
 Examples:
     lmdbio plan train_lmdb                              the first 256 records
-    lmdbio plan train_lmdb --start 5000 --count 1000
+    lmdbio plan train_lmdb --start 5000 --limit 1000
     lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
     lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
-    lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
+    lmdbio plan train_lmdb --limit 1 --alignment 1      the bytes of the record alone
     lmdbio plan shards/*.lmdb                           of many files, read as one
     lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
     lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
@@ -104,11 +106,10 @@ Examples:
     default=0,
     help="First record to read.  [default: 0]",
 )
-@click.option(
-    "--count",
-    type=click.IntRange(1, RECORDS_MAX),
+@renamed_option(
+    "--count", *LIMIT, type=click.IntRange(1, RECORDS_MAX),
     help=f"Number of records to read.  [default: {RECORDS}]",
-)
+)  # fmt: skip
 @click.option(
     "--indices",
     type=index_ranges,
@@ -185,7 +186,7 @@ def plan(
     /,
     paths: tuple[Path | str, ...],
     start: int,
-    count: int | None,
+    limit: int | None,
     indices: list[tuple[int, int]] | None,
     batch_size: int | None,
     ranks: int,
@@ -222,7 +223,7 @@ def plan(
         elif order is not None:
             plan_order(source, words, order, batch, options, alignment, as_json)
         else:
-            shares = [expand(indices or [first_records(source, start, count)], source)]
+            shares = [expand(indices or [first_records(source, start, limit)], source)]
             if batch_size is not None:
                 shares = shares_of(source, batch_size, ranks, iteration, start)
             of_ranks = batch_size is not None
@@ -269,19 +270,19 @@ def refuse_contradictions(context: click.Context) -> None:
         if context.params[one.name or ""] not in (None, one.get_default(context))
     }
     if "cache" in given:
-        if given & {"indices", "count", "start", "iteration"}:
+        if given & {"indices", "limit", "start", "iteration"}:
             raise click.UsageError(
-                "--cache looks at whole epochs: no --indices, --start, --count, --iteration"
+                "--cache looks at whole epochs: no --indices, --start, --limit, --iteration"
             )
         return
     if given & {"nodes", "epochs", "assignment"}:
         raise click.UsageError("--nodes, --epochs and --assignment need --cache")
-    if "indices" in given and given & {"count", "start", "batch_size"}:
-        raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
+    if "indices" in given and given & {"limit", "start", "batch_size"}:
+        raise click.UsageError("--indices stands for itself: no --start, --limit, --batch-size")
     if "batch_size" not in given and given & {"ranks", "iteration"}:
         raise click.UsageError("--ranks and --iteration need --batch-size")
-    if {"batch_size", "count"} <= given:
-        raise click.UsageError("--batch-size says how many: no --count")
+    if {"batch_size", "limit"} <= given:
+        raise click.UsageError("--batch-size says how many: no --limit")
 
 
 def shares_of(

@@ -109,6 +109,8 @@ class MachineFacts:
         machines: number of machines that torchrun runs them on; 0: the launcher is one of MPI.
         address: address by which they would ask for this machine over sockets; "": there is none.
         unreachable: reason why they would not reach it, in words; "": they would, or need not.
+        reported_order: order of the smallest free blocks of memory that go back to the host of a
+            virtual machine (``machine.page_reporting``).
     """
 
     available_bytes: int = 0
@@ -131,6 +133,7 @@ class MachineFacts:
     machines: int = 0
     address: str = ""
     unreachable: str = ""
+    reported_order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

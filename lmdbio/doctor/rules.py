@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from lmdbio.doctor.facts import DataFacts, Facts, TunedFacts
+from lmdbio.machine.page_reporting import REMEDY, is_felt
 from lmdbio.system.amounts import count_text, size_text
 
 __all__ = [
@@ -287,6 +288,12 @@ def judge_memory(facts: Facts) -> Verdicts:
         f"{size_text(machine.available_bytes)} can be had{by}; a Records or a Reader takes up to "
         f"{size_text(machine.budget_bytes)} (memory_bytes_max=)."
     )
+    if is_felt(machine.reported_order):
+        yield note(
+            "This virtual machine hands freed memory back to its host within 2 s (free page "
+            "reporting), so that bringing a file to the page cache takes up to four times as "
+            f"long, and cold figures scatter (as root: {REMEDY})"
+        )
 
 
 def judge_shm(facts: Facts) -> Verdicts:

@@ -48,7 +48,7 @@ from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Transaction, begin, in_own
-from lmdbio.errors import MDB_BAD_TXN, MovedError, lmdb_error
+from lmdbio.errors import MDB_BAD_TXN, Error, MovedError, lmdb_error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
 from lmdbio.remote import is_url, label
@@ -190,6 +190,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of="Environment"):
             self._file.after_fork()
         for txn in self._living():
             txn._after_fork()
+
+    def __repr__(self) -> str:
+        return f"<Environment of {getattr(self, '_path', None)!r}: {_state_of(self)}>"
 
     def _repr_html_(self) -> str:
         from lmdbio.dropin.card import card_html
@@ -431,6 +434,14 @@ def _copy(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, compact: An
         options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
         with pylmdb.lmdb.open(os.fsencode(file.location), **options) as env:
             call(env, None)
+
+
+def _state_of(env: Environment) -> str:
+    """Return the number of entries, in words, or that there is none to be had."""
+    try:
+        return f"{env.stat()['entries']:,} entries, readonly"
+    except (Error, OSError, AttributeError):  # as of one that was never open
+        return "closed, or not readable"
 
 
 def _facts(env: Environment) -> Facts:

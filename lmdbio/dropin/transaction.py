@@ -101,6 +101,11 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of="Transaction"):
         file: DataFile = self._env._file
         return file
 
+    def __repr__(self) -> str:
+        if self._ended:
+            return "<Transaction: ended>"
+        return f"<Transaction on state {self._opened.meta.txnid} of {self._env._path!r}>"
+
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Transaction' object")
 

@@ -3,6 +3,7 @@
     excerpt    the first and the last bytes of a value
     kinds      the kind of a value: ``guess``
     images     image files by their first bytes, and their sizes by their headers
+    embedded   pictures within other values: pickles, msgpack, behind a small header
     wire       protobuf, Caffe's Datum and msgpack, walked by hand
     packed     zlib, gzip, zstd, lz4, bz2 and xz, unpacked as far as a bound
     arrays     NumPy's headers, and bytes that look like numbers

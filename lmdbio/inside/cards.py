@@ -1,4 +1,4 @@
-"""cards: records as cards of a page, and a data set on a small card of a notebook. Pure.
+"""cards: records and samples as cards of a page, and a data set on one of a notebook. Pure.
 
 On a notebook's card styles stand on the elements themselves, and take the notebook's own color: a
 style sheet would reach into the rest of the notebook.
@@ -7,6 +7,7 @@ style sheet would reach into the rest of the notebook.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 
 from lmdbio.inside.excerpt import Excerpt
@@ -15,7 +16,7 @@ from lmdbio.inside.page import Card
 from lmdbio.inside.pictures import has_pillow, thumbnail
 from lmdbio.inside.preview import preview_lines
 
-__all__ = ["RECORDS", "CardMaker", "notebook_card", "html_card"]
+__all__ = ["RECORDS", "CardMaker", "notebook_card", "html_card", "sample_card"]
 
 #: Of the text on a card, which wraps, and of bytes in hexadecimal there, which should not.
 TEXT_LINES, TEXT_WIDTH, HEX_WIDTH = 7, 120, 17
@@ -28,7 +29,7 @@ SIDE = 112
 
 
 class CardMaker:
-    """Makes cards of records, and counts the pictures among them.
+    """Makes cards of records.
 
     Args:
         side: largest side of a picture, pixels.
@@ -38,14 +39,13 @@ class CardMaker:
         value_bytes_max: values above this are not read for a picture.
 
     Attributes:
-        made: pictures.
         left_out: image files without a picture, for want of Pillow.
     """
 
     def __init__(
         self, side: int, *, pillow: bool, plain_bytes_max: int, value_bytes_max: int
     ) -> None:
-        self.made = self.left_out = 0
+        self.left_out = 0
         self._side, self._pillow, self._plain_left = side, pillow, plain_bytes_max
         self._value_bytes_max = value_bytes_max
 
@@ -59,7 +59,7 @@ class CardMaker:
                 picture may come of it.
         """
         inner = kind.inner.detail if kind.inner is not None else ""
-        detail = ", ".join(filter(None, (kind.detail, inner)))
+        detail = ", ".join(filter(None, (inner, kind.detail)))
         facts = (key, excerpt.length or 0, kind.title, detail)
         may_be = kind.picture is not None or kind.name in ("Datum", "npy")
         if may_be and (excerpt.length or 0) <= self._value_bytes_max:
@@ -71,9 +71,25 @@ class CardMaker:
                 self.left_out += found is None
                 self._plain_left -= len(found.content) if found is not None else 0
             if found is not None:
-                self.made += 1
                 return Card(*facts, image=found.uri, width=found.width, height=found.height)
         return Card(*facts, lines=() if kind.group == "database" else _lines(excerpt, kind))
+
+
+def sample_card(cards: Sequence[Card]) -> Card:
+    """Return one card for a sample: its first picture, and its other records in a few words.
+
+    Args:
+        cards: cards of its records, at least one.
+    """
+    main = next((card for card in cards if card.image), cards[0])
+    others = (
+        card.lines[0] if card.lines else f"{card.title} {card.detail}".strip()
+        for card in cards
+        if card is not main
+    )
+    detail = ", ".join(filter(None, (main.detail, *others)))
+    length = sum(card.length for card in cards)
+    return replace(main, key=cards[0].key, length=length, detail=detail)
 
 
 def _lines(excerpt: Excerpt, kind: Kind) -> tuple[str, ...]:

@@ -1,13 +1,20 @@
-"""images: image files by their first bytes, and their sizes by their headers. Pure."""
+"""images: image files by their first bytes, and their sizes by their headers. Pure.
+
+The first bytes of a value are enough to call it an image. Those at another place of it are not:
+there the header has to be sound, and a bounded number of places is tried.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
+import zlib
 from collections.abc import Callable
+from itertools import islice
 
 from lmdbio.inside.excerpt import Excerpt
 
-__all__ = ["Size", "find_image"]
+__all__ = ["Size", "find_image", "is_sound", "search_image"]
 
 Size = tuple[int, int]
 
@@ -17,6 +24,15 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 #: Segments of a JPEG file, and tags of a TIFF file, that are looked at.
 SEGMENTS_MAX, TAGS_MAX = 256, 256
+#: Places of a value that begin like an image file, and are looked at; the first bytes of a value,
+#: with the header before an image: to search more of each takes longer than to read it.
+PLACES_MAX, SEARCHED_BYTES = 16, 8 << 10
+#: First bytes of the files that are searched for; JPEG's begin by a table, APPn or a comment.
+_SIGNATURE = re.compile(
+    rb"\xff\xd8\xff[\xc4\xdb\xdd\xe0-\xef\xfe]|\x89PNG\r\n\x1a\n|GIF8[79]a|RIFF.{4}WEBPVP8[ LX]",
+    re.DOTALL,
+)
+_PADDING = re.compile(rb"\xff\xff+")
 
 
 def find_image(excerpt: Excerpt) -> tuple[str, str, Size | None] | None:
@@ -31,11 +47,41 @@ def find_image(excerpt: Excerpt) -> tuple[str, str, Size | None] | None:
     return None
 
 
+def search_image(excerpt: Excerpt) -> int | None:
+    """Return where an image file begins within a value; None: none was found."""
+    head = excerpt.head
+    for found in islice(_SIGNATURE.finditer(head, 0, SEARCHED_BYTES), PLACES_MAX):
+        at = found.start()
+        length = None if excerpt.length is None else excerpt.length - at
+        if is_sound(Excerpt(head[at:], length)):
+            return at
+    return None
+
+
+def is_sound(excerpt: Excerpt) -> bool:
+    """Say whether a JPEG, PNG, GIF or WebP file begins here, whose header holds."""
+    head, found = excerpt.head, find_image(excerpt)
+    if found is None or found[2] is None or not all(found[2]):
+        return False
+    match found[0]:
+        case "JPEG":  # its segments led to its size
+            return True
+        case "PNG":
+            return zlib.crc32(head[12:29]) == int.from_bytes(head[29:33], "big")
+        case "GIF":  # behind a table of colors comes an image, or an extension
+            table = 3 << (head[10] & 7) + 1 if len(head) > 10 and head[10] & 0x80 else 0
+            return head[13 + table : 14 + table] in (b",", b"!")
+        case "WebP":
+            size = 8 + int.from_bytes(head[4:8], "little")
+            return excerpt.length is None or size <= excerpt.length
+    return False
+
+
 def _of_jpeg(head: bytes) -> Size | None:
     at = 2
     for _ in range(SEGMENTS_MAX):
-        while head[at : at + 2] == b"\xff\xff":  # padding
-            at += 1
+        if (padding := _PADDING.match(head, at)) is not None:
+            at = padding.end() - 1
         if at + 9 > len(head) or head[at] != 0xFF:
             return None
         marker = head[at + 1]

@@ -1,7 +1,7 @@
 """kinds: the kind of a value, guessed from its first and its last bytes. Pure.
 
     magic numbers  >  compression, and what is inside  >  text  >  Datum, msgpack, protobuf
-      >  numbers that look like some  >  binary
+      >  numbers that look like some  >  binary;  and the picture in objects and in binary
 
 Nothing is decoded but lengths and headers, and nothing is run.
 """
@@ -13,21 +13,24 @@ import json
 import pickletools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from lmdbio.inside.arrays import find_npy, guess_numbers
+from lmdbio.inside.embedded import Embedded, find_embedded
 from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.images import Size, find_image
 from lmdbio.inside.packed import find_packing, unpack
 from lmdbio.inside.wire import find_datum, find_msgpack, find_protobuf
 
-__all__ = ["UNPACKED_BYTES_MAX", "Kind", "guess"]
+__all__ = ["PIXELS", "UNPACKED_BYTES_MAX", "Kind", "guess", "kind_of"]
 
 #: Of a compressed value, so much is unpacked to see what is inside; so deep, one in another.
 UNPACKED_BYTES_MAX, DEPTH_MAX = 64 << 10, 3
 #: Opcodes of a pickle that are looked at for the name of the first class in it.
 OPCODES_MAX = 200
+#: The kind of plain pixels: rows of red, green and blue, a byte each.
+PIXELS = "pixels"
 #: A text of so many characters is its own detail.
 QUOTED_MAX = 40
 
@@ -42,7 +45,7 @@ class Kind:
         detail: a size, a shape, a label; "": nothing is known.
         extension: extension of a file that holds such a value, without its dot.
         size: (width, height) of an image.
-        inner: Kind of the content of a compressed value or a Datum.
+        inner: Kind of the content of a compressed value or a Datum, or of the picture in a value.
     """
 
     name: str
@@ -58,10 +61,9 @@ class Kind:
         return f"{self.name} of {self.inner.title}" if self.inner is not None else self.name
 
     def __str__(self) -> str:
-        parts = [self.name, self.detail]
         if self.inner is not None:
-            parts.append(f"of {self.inner}")
-        return " ".join(filter(None, parts))
+            return ", ".join(filter(None, (f"{self.name} of {self.inner}", self.detail)))
+        return " ".join(filter(None, (self.name, self.detail)))
 
     @property
     def picture(self) -> Kind | None:
@@ -94,11 +96,33 @@ def guess(excerpt: Excerpt, depth: int = 0) -> Kind:
         kind = _packed(packing, excerpt, depth)
         if kind is not None:
             return kind
-    for find in _FINDERS:
-        kind = find(excerpt)
-        if kind is not None:
-            return kind
-    return BINARY
+    kind = next((kind for find in _FINDERS if (kind := find(excerpt)) is not None), BINARY)
+    return _with_picture(kind, excerpt) if kind is BINARY or kind.group == "objects" else kind
+
+
+def _with_picture(kind: Kind, excerpt: Excerpt) -> Kind:
+    """Return the kind of a value with the picture that it holds, if it does."""
+    picture = find_embedded(excerpt, kind.name)
+    if picture is None:
+        return kind
+    label = f"label {picture.label}" if picture.label is not None else ""
+    if kind is BINARY and not label:
+        label = f"from byte {picture.start}"
+    detail = ", ".join(filter(None, (kind.detail, label)))
+    return replace(kind, detail=detail, inner=kind_of(picture, excerpt.head))
+
+
+def kind_of(picture: Embedded, value: bytes) -> Kind:
+    """Return the kind of the picture in a value.
+
+    Args:
+        picture: Embedded of the value.
+        value: value, or its first bytes.
+    """
+    if picture.pixels is not None:
+        return Kind(PIXELS, "image", "{}x{}".format(*picture.pixels), "raw", picture.pixels)
+    length = None if picture.stop is None or picture.is_text else picture.stop - picture.start
+    return guess(Excerpt(picture.content(value), length), DEPTH_MAX)
 
 
 def _packed(packing: str, excerpt: Excerpt, depth: int) -> Kind | None:

@@ -2,7 +2,8 @@
 
 Pillow shrinks image files where it is installed; without it they are taken as they are, as far as
 a browser shows them. A Datum of Caffe's holds planes of blue, green and red; a .npy value an array
-of two dimensions, or of three with one, three or four channels first or last.
+of two dimensions, or of three with one, three or four channels first or last. The picture of a
+pickle, and of other values that hold one, is theirs (``embedded``).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.inside.arrays import find_npy
+from lmdbio.inside.embedded import find_embedded
 from lmdbio.inside.excerpt import Excerpt
-from lmdbio.inside.kinds import Kind
+from lmdbio.inside.kinds import PIXELS, Kind, kind_of
 from lmdbio.inside.packed import unpack
 from lmdbio.inside.wire import Datum, find_datum
 
@@ -89,6 +91,9 @@ def thumbnail(
         content, of = inner
         if of.size is not None and of.size[0] * of.size[1] > PIXELS_MAX:
             return None
+        if of.name == PIXELS and of.size is not None:
+            width, height = of.size
+            return _png(_fewer(np.frombuffer(content, np.uint8).reshape(height, width, 3), side))
         if pillow:
             return _shrunk(content, side)
         mime = _DISPLAYED.get(of.name)
@@ -96,13 +101,11 @@ def thumbnail(
             return None
         return Thumbnail(mime, content, *(of.size or (0, 0)))
     pixels = pixels_of(value, kind, side)
-    if pixels is None:
-        return None
-    return Thumbnail("image/png", write_png(pixels), pixels.shape[1], pixels.shape[0])
+    return None if pixels is None else _png(pixels)
 
 
 def _image_file(value: bytes, kind: Kind) -> tuple[bytes, Kind] | None:
-    """Return the image file that a value is or holds, and its kind."""
+    """Return the image file, or the plain pixels, that a value is or holds, and their kind."""
     while kind.picture is not None:
         if kind.picture is kind:
             return value, kind
@@ -111,6 +114,9 @@ def _image_file(value: bytes, kind: Kind) -> tuple[bytes, Kind] | None:
             if datum is None or datum.data is None:
                 return None
             value = value[datum.data[0] : datum.data[1]]
+        elif kind.group != "packed":
+            picture = find_embedded(Excerpt.whole_of(value), kind.name)
+            return None if picture is None else (picture.content(value), kind_of(picture, value))
         else:
             unpacked = unpack(kind.name, value, VALUE_BYTES_MAX)
             if unpacked is None or not unpacked.is_whole:
@@ -167,6 +173,11 @@ def pixels_of(value: bytes, kind: Kind, side_max: int = SIDE_MAX) -> Pixels | No
         array = _of_npy(value)
     if array is None or min(array.shape[:2]) < SIDE_MIN:
         return None
+    return _fewer(array, side_max)
+
+
+def _fewer(array: Array, side_max: int) -> Pixels:
+    """Return every so many rows and columns of an array, as shades."""
     step = -(-max(array.shape[:2]) // side_max)
     return _as_bytes(array[::step, ::step])
 
@@ -245,6 +256,10 @@ def _as_bytes(array: Array) -> Pixels:
     with np.errstate(over="ignore", invalid="ignore"):
         shades = (np.where(is_finite, values, low) - low) / ((high - low) or 1.0) * 255
     return np.nan_to_num(shades, nan=0.0, posinf=255.0).clip(0, 255).astype(np.uint8)
+
+
+def _png(pixels: Pixels) -> Thumbnail:
+    return Thumbnail("image/png", write_png(pixels), pixels.shape[1], pixels.shape[0])
 
 
 def write_png(pixels: Pixels) -> bytes:

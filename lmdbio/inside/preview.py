@@ -37,7 +37,7 @@ def preview_lines(
     if kind.group == "text":
         text = text_of(excerpt) or ""
         return _cut(text[: 4 * lines_max * width].splitlines(), lines_max, width)
-    if kind.group in ("image", "sound"):
+    if kind.group in ("image", "sound") or kind.picture is not None:
         return []
     if kind.group == "array":
         return _number_lines(excerpt, kind, width)

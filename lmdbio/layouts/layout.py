@@ -81,6 +81,8 @@ class Selection:
         order: function that returns the records of all samples, numbered in key order: int64 of
             shape (samples,), or (samples, columns). It raises IncompatibleError if the keys
             contradict the layout. None: each record is a sample, in key order.
+        keys_at: function that returns the keys of a sample's records by its index, whether they
+            are there or not. None: all keys have to be read to know.
     """
 
     layout: str
@@ -88,6 +90,7 @@ class Selection:
     metadata: tuple[bytes, ...] = ()
     columns: int = 1
     order: Callable[[Keys], I64] | None = None
+    keys_at: Callable[[int], tuple[bytes, ...]] | None = None
 
 
 class Layout(Protocol):

@@ -183,7 +183,8 @@ class Numbered:
                 return None
             samples = None  # there are other keys, or numbers are missing
         order = partial(self._order, columns=columns, first=first, stated=stated)
-        return Selection(self.name, samples, metadata, len(columns), order)
+        keys_at = partial(_keys_at, columns, first)
+        return Selection(self.name, samples, metadata, len(columns), order, keys_at)
 
     def _order(
         self, keys: Keys, columns: Sequence[Numbers], first: int, stated: int | None
@@ -235,6 +236,11 @@ class Numbered:
         text_of = repr(text[:20]) if stated is None else f"{stated:,}"
         why = f"{self.count_key!r} says that there are {text_of} samples, and {there}"
         raise refuse(keys.path, self.name, why)
+
+
+def _keys_at(columns: Sequence[Numbers], first: int, index: int) -> tuple[bytes, ...]:
+    """Return the keys of a sample by its index."""
+    return tuple(one.key(first + index) for one in columns)
 
 
 def _shape(ends: Sequence[bytes]) -> Numbers:

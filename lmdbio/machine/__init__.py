@@ -6,6 +6,7 @@
     overrides     what a caller or the environment asks for by name
     choice        engine, depth, sizes of requests and gaps
     budget        how much memory a process may take
+    page_reporting  whether memory that a virtual machine frees goes back to its host
     bounds        how much memory the slots of a window can need
     cache_choice  what ``cache="auto"`` comes to
 

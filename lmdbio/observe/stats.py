@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from time import monotonic_ns
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.observe import active, tracing
 from lmdbio.system import fork
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Source", "Stage", "StageCounter", "Stats"]
 

@@ -25,7 +25,6 @@ demand), the HDMLP thesis (frequency).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -33,6 +32,7 @@ from lmdbio.placement.base import FIRST, FREQUENCY, HOME, MIXED, Placement
 from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.system.amounts import BYTES_MAX, parse_bytes
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "Cache", "Warm", "parse_cache"]
 

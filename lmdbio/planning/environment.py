@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["AMOUNT_MAX", "AMOUNT_MIN", "Curve", "Environment", "Tier"]
 

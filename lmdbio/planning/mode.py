@@ -21,7 +21,9 @@ Source: LMDBIO (ACM TOPC 2019), section on its optimizations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
 

@@ -28,10 +28,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["GLOBAL", "MIXED_COUNT_MAX", "Shuffle"]
 
@@ -99,14 +101,14 @@ class Shuffle:
         Raises:
             ValueError: there is no such shuffle.
         """
-        kind, _, numbers = text.casefold().partition(":")
+        kind, colon, numbers = text.casefold().partition(":")
         given = tuple(int(part) for part in numbers.split("x")) if _NUMBERS.match(numbers) else ()
         kind = kind.removesuffix("s")
-        if kind == "global" and not numbers:
+        if kind == "global" and not colon:
             return GLOBAL
-        if kind == "group" and not numbers and record_bytes:
+        if kind == "group" and not colon and record_bytes:
             return cls.groups(max(1, round(GROUP_BYTES / record_bytes / batch)) * batch)
-        if kind == "window" and not numbers and record_bytes:
+        if kind == "window" and not colon and record_bytes:
             return cls.windows(max(1, int(CHUNK_BYTES / record_bytes)), WINDOW_CHUNKS)
         makers: dict[tuple[str, int], Callable[..., Shuffle]]
         makers = {("group", 1): cls.groups, ("window", 2): cls.windows, ("run", 1): cls.runs}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmdbio.errors import ProvenanceError
@@ -29,6 +28,7 @@ from lmdbio.provenance.entry import (
     parse_entry,
 )
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "BLOCKS_AT",

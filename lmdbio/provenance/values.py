@@ -13,7 +13,7 @@ Source: LMDB's trees of duplicates (MDB_DUPDATA, MDB_SUBDATA).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import DEPTH_MAX, Chunk, Database, Engine, Extents, LeafItems, Meta, Walk
 from lmdbio.errors import CorruptedError
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["DUPSORT", "Part", "walk"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
@@ -13,6 +12,7 @@ from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
+from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "MESSAGE_BYTES",

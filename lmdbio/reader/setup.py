@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.reader.round_cache import RoundCache
+
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Setup", "set_up"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from time import monotonic_ns
 
@@ -20,6 +19,7 @@ from lmdbio.reading.batch import Batch
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
+from lmdbio.system.frozen import dataclass
 
 __all__ = ["Block", "Blocks", "InOrder", "Slices"]
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 import mmap
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +39,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.reading.engines import is_on_disk
 from lmdbio.system import fork
+from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import INFO, WARNING, log
 
 __all__ = ["FileCache", "Lent", "Place"]

@@ -8,6 +8,7 @@
     shard    the part of a file that this process caches, even with those of other processes
     shard_batch  batches out of that part, and of the rest
     card     the card of Records, as notebooks show it
+    options  the keywords of Records, as type checkers know them
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``placement``, ``planning``,

@@ -42,8 +42,11 @@ from lmdbio.records.shard_batch import ShardBatch, ShardValues
 from lmdbio.remote import absolute, label
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from lmdbio.layouts.layout import Layout
     from lmdbio.layouts.wanted import Skip
+    from lmdbio.records.options import RecordsOptions
 
 __all__ = ["ColumnBatch", "ColumnRecords", "Records", "open_records"]
 
@@ -477,7 +480,9 @@ def _facts(records: Records) -> ledger.Facts:
     return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
 
 
-def open_records(source: Paths | Samples[Any, Any], **options: Any) -> Samples[Any, Any]:
+def open_records(
+    source: Paths | Samples[Any, Any], **options: Unpack[RecordsOptions]
+) -> Samples[Any, Any]:
     """Open the records of one path, or of several; return open ones as they are.
 
     Raises:

@@ -78,13 +78,22 @@ def retry_after(headers: Headers) -> float | None:
         return None
 
 
-def refuse_status(status: int, reason: str) -> tuple[int, str]:
-    """Return number and text of the error for a status that is none of success."""
+def refuse_status(status: int, reason: str, path: str = "") -> tuple[int, str]:
+    """Return number and text of the error for a status that is none of success.
+
+    Args:
+        status, reason: status of the answer, and its words.
+        path: path of the URL that the user named, which may have been that of a folder.
+    """
     text = f"HTTP status {status}" + (f" ({reason})" if reason else "")
     if status in (401, 407):
         text += ": credentials missing or wrong"
     elif status == 403:
         text += ": access denied, or signature expired"
+    elif status in (404, 410) and path.endswith("/data.mdb"):
+        text += ": the URL of a folder means the data.mdb in it; of another file write the name"
+    elif status in (404, 410) and path and "." not in path.rpartition("/")[2]:
+        text += ": the URL of a folder ends in a slash"
     return _KINDS.get(status, errno.EIO), text
 
 
@@ -120,6 +129,12 @@ def judge_range(
             FileState(_parse_size(content_range), etag, modified), first, last, known
         ), -1
     if not content_range:
+        if status == 200 and headers.get("content-type", "").startswith("text/html"):
+            raise OSError(
+                errno.EISDIR,
+                "the server answers with a page (text/html) of a folder, or of a login: write the "
+                "URL of the data file, or of its folder with a slash at its end",
+            )
         if status == 200:
             raise OSError(
                 errno.EOPNOTSUPP,

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from lmdbio.errors import Error
 from lmdbio.remote.answer import RETRIED, FileState, judge_range, refuse_status, retry_after
@@ -154,7 +154,8 @@ class HttpFile:
         if asked.is_stale:
             return  # the server had closed an idle connection: at once by a new one
         if isinstance(error, _StatusError):
-            number, reason = refuse_status(error.status, error.reason)
+            path = urlsplit(self.url).path
+            number, reason = refuse_status(error.status, error.reason, path)
             # Where a redirect led to, or a signature, may have expired: ask anew.
             may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
             may_retry = may_expire and self._resolve_again(asked.url)
@@ -165,7 +166,10 @@ class HttpFile:
         if not may_retry:
             raise deadline.error(number, reason) from None
         after_s = error.after_s if isinstance(error, RetryableError) else None
-        deadline.failed(reason, number, after_s)
+        attempts = None
+        if isinstance(error, ConnectionRefusedError) and self.state is None:
+            attempts = min(self.policy.attempts, self.policy.refused_attempts)
+        deadline.failed(reason, number, after_s, attempts)
 
     # --- redirects and credentials
 
@@ -237,8 +241,12 @@ def _judge_error(error: Exception) -> tuple[int, str, bool]:
     if isinstance(error, socket.gaierror):
         text = f"host not found: {error.strerror}"
         return errno.EHOSTUNREACH, text, error.errno == socket.EAI_AGAIN
+    if isinstance(error, ConnectionRefusedError):
+        return errno.ECONNREFUSED, "no server listens at this host and port", True
     if isinstance(error, ssl.SSLCertVerificationError):
         return errno.EACCES, f"certificate is not trusted: {error}", False
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return errno.EPROTO, "this port speaks no TLS: http:// instead of https://?", False
     if isinstance(error, OSError):
         number = error.errno or errno.EIO
         may_retry = isinstance(error, _PASSING) or number in _UNREACHABLE

@@ -64,6 +64,8 @@ class RetryPolicy:
         stall_s: limit for a silence of the server.
         total_s: limit for the request with all its attempts.
         attempts: number of attempts in a row that bring no byte.
+        refused_attempts: the same while a file is opened, of connections that are refused: then
+            the port is wrong, or there is no server, rather than one that starts again.
         backoff_s, backoff_s_max: pause before the second attempt, and before any; each is twice
             as long as the one before, less up to a half by chance.
         retry_after_s_max: longest ``Retry-After`` that is obeyed.
@@ -73,6 +75,7 @@ class RetryPolicy:
     stall_s: float = 30.0
     total_s: float = 300.0
     attempts: int = 7
+    refused_attempts: int = 3
     backoff_s: float = 0.2
     backoff_s_max: float = 10.0
     retry_after_s_max: float = 60.0
@@ -139,13 +142,20 @@ class Deadline:
         """Note that bytes have come."""
         self._failures = 0
 
-    def failed(self, reason: str, number: int = errno.EIO, after_s: float | None = None) -> None:
+    def failed(
+        self,
+        reason: str,
+        number: int = errno.EIO,
+        after_s: float | None = None,
+        attempts: int | None = None,
+    ) -> None:
         """Note that an attempt failed, and wait until the next one is due.
 
         Args:
             reason: cause of the failure.
             number: error number, if it was the last attempt.
             after_s: seconds that the server asks for.
+            attempts: bound of attempts in a row; None: that of the policy.
 
         Raises:
             OSError: it was the last attempt.
@@ -154,7 +164,7 @@ class Deadline:
         policy = self.policy
         self._failures += 1
         text = f"{self.what}: {reason}"
-        if self._failures >= policy.attempts:
+        if self._failures >= (policy.attempts if attempts is None else attempts):
             raise self.error(number, f"{text} ({self._failures} attempts)")
         pause = min(policy.backoff_s * 2 ** (self._failures - 1), policy.backoff_s_max)
         pause *= random.uniform(0.5, 1)

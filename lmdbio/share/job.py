@@ -8,7 +8,6 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from lmdbio.share.transport import (
     describe,
     ranks_text,
 )
+from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:

@@ -58,6 +58,8 @@ OUTSIDE = "192.0.2.1", "2001:db8::1"
 MEET_SECONDS_MAX, WORD_SECONDS = 300.0, 10.0
 #: Between two looks for another address of rank 0; and how long one that reaches nobody may stand.
 RETRY_SECONDS, UNREACHED_SECONDS_MAX = 0.05, 30.0
+#: A store waits in C++, where Ctrl-C is not heard, so it is asked again after so long.
+STORE_SECONDS = 1.0
 
 
 class Store(Protocol):
@@ -292,12 +294,17 @@ def _read_key(store: Store, deadline: float) -> bytes:
     Raises:
         PeerError: it does not.
     """
-    try:
-        store.wait([KEY], timedelta(seconds=max(0.001, deadline - time.monotonic())))
-        return store.get(KEY)
-    except RuntimeError as error:
-        absence = _absence([0], MEET_SECONDS_MAX)
-        raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
+    while True:
+        begun = time.monotonic()
+        seconds = min(max(0.001, deadline - begun), STORE_SECONDS)
+        try:
+            store.wait([KEY], timedelta(seconds=seconds))
+            return store.get(KEY)
+        except RuntimeError as error:
+            now = time.monotonic()
+            if now > deadline or now < begun + 0.9 * seconds:  # it has failed before the time
+                absence = _absence([0], MEET_SECONDS_MAX)
+                raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
 
 
 def _have_come(own: Rank) -> bool:

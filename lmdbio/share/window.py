@@ -15,13 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window, machine_name
 from lmdbio.share.transport import describe, ranks_text
+from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 

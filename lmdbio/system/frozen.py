@@ -44,6 +44,7 @@ def _made(cls: type) -> type:
         "__slots__": names,
         "__match_args__": names,
         "__dataclass_fields__": fields,
+        "__signature__": _Signature(fields),
         "__init__": _later("__init__", fields.initialize, fields),
         "__eq__": _later("__eq__", _is_equal, fields),
         "__hash__": _later("__hash__", _number, fields),
@@ -146,11 +147,29 @@ class _Fields:
         compiled: Callable[..., Any] = found[method]
         return compiled
 
-    def __get__(self, _value: object, owner: type) -> Any:
+    def twin(self, name: str) -> Any:
+        """Return a class of ``dataclasses`` that has these fields."""
         from dataclasses import field, make_dataclass
 
         defaults = {name: (field(default=value),) for name, value in self._defaults.items()}
         specified = [(name, of, *defaults.get(name, ())) for name, of in self._types.items()]
-        made: Any = make_dataclass(owner.__name__, specified)
-        type.__setattr__(owner, "__dataclass_fields__", made.__dataclass_fields__)
-        return made.__dataclass_fields__
+        return make_dataclass(name, specified)
+
+    def __get__(self, _value: object, owner: type) -> Any:
+        made = self.twin(owner.__name__).__dataclass_fields__
+        type.__setattr__(owner, "__dataclass_fields__", made)
+        return made
+
+
+class _Signature:
+    """The parameters of a class, made when ``inspect`` or ``help`` asks for them."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: _Fields) -> None:
+        self._fields = fields
+
+    def __get__(self, _value: object, owner: type) -> Any:
+        from inspect import signature
+
+        return signature(self._fields.twin(owner.__name__))

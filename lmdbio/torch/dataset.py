@@ -23,8 +23,11 @@ from lmdbio.torch.ranks import processes_alike
 from lmdbio.torch.samples import Errors, SampleMaker, add_note, as_errors, origin
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from lmdbio.observe.stats import Stats
     from lmdbio.planning.mix import MixOrder
+    from lmdbio.records.options import RecordsOptions
 
 __all__ = ["Dataset", "lent", "refuse_foreign"]
 
@@ -88,7 +91,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         keys: bool = False,
         buffers: bool = False,
         errors: Errors = "raise",
-        **options: Any,
+        **options: Unpack[RecordsOptions],
     ) -> None:
         refuse_foreign("Dataset", options)
         self.errors = as_errors(errors)
@@ -99,6 +102,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self.maker = SampleMaker(where, transform, keys=keys, errors=self.errors)
         self._is_owner = self.records is not source
         self._known_in = 0  # process that has said how many others read alike
+
+    def __repr__(self) -> str:
+        return f"<Dataset of {self.records!r}>"
 
     def __len__(self) -> int:
         return len(self.records)

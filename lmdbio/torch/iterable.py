@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.data
@@ -25,6 +25,11 @@ from lmdbio.torch.ranks import (
 )
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering, State, whole_state
 from lmdbio.torch.samples import Errors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from lmdbio.records.options import RecordsOptions
 
 __all__ = ["AHEAD", "IterableDataset"]
 
@@ -165,7 +170,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         rank: int | None = None,
         ranks: int | None = None,
         comm: Communicator | torch.distributed.ProcessGroup | None = None,
-        **options: Any,
+        **options: Unpack[RecordsOptions],
     ) -> None:
         refuse_foreign("IterableDataset", options, IterableDataset)
         self.dataset = Dataset(

@@ -59,7 +59,6 @@ class LoaderWords(NamedTuple):
     assignment: str = "strided"
     shuffle: Shuffle | None = None
     keys: bool = False
-    worker_init_fn: Callable[[int], object] | None = None
     threads: int | None = None
     processes: int | None = None
     rank: int | None = None
@@ -75,7 +74,6 @@ class LoaderWords(NamedTuple):
             "brings values alone (keys=True)": self.keys,
             "has assignment='strided' here": not Assignment(self.assignment).follows_places,
             "has shuffle=True or False here": self.shuffle not in (None, GLOBAL),
-            "has threads alone (worker_init_fn=)": self.worker_init_fn is not None,
             f"has no {', '.join(others)}; it has {', '.join(READER_WORDS)}": bool(others),
         }
         return next((clause for clause, holds in conflicts.items() if holds), "")
@@ -86,8 +84,9 @@ class LoaderWords(NamedTuple):
         layout = self.options.get("layout")
         preferences = {
             "rank= and ranks= are given": self.rank is not None,
-            f"processes={self.processes} make no batches of a Reader": bool(self.processes),
-            "threads=0: a Reader needs one": self.threads == 0,
+            "threads=0, and a Reader needs one, or processes=": (
+                self.threads == 0 and not self.processes
+            ),
             f"layout={layout!r} may need several records for a sample, and a Reader takes one": (
                 layout is not None
                 and (layout == AUTO or len(getattr(layout_named(layout), "columns", ())) > 1)

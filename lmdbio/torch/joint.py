@@ -3,7 +3,7 @@
 epoch, used -> the Reader is there already                  -> its next batches
 -> it is in the epoch before                    -> the rest of that one is dropped
 -> anywhere else                                -> a new Reader, made by all ranks
-batch of a Reader -> a rank's own rows, which come first    -> made by threads, ahead
+batch of a Reader -> a rank's own rows, which come first    -> made ahead, by threads or processes
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from threading import Condition
 from types import TracebackType
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from lmdbio.system.log import INFO, WARNING, log
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.processes import WorkerProcesses
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering
 from lmdbio.torch.samples import POLL_SECONDS, CalledOffError, SampleMaker
 from lmdbio.torch.threads import Wanted, WorkerThreads
@@ -53,13 +55,13 @@ class ReaderBatches:
     """A Reader's batches in their order, made ahead.
 
     Threads take them out of the window one after the other, each as a copy of its own, and make
-    them beside one another.
+    them beside one another, or have processes make them.
 
     Args:
         reader: Reader from whose next batch on; it is not closed. Nobody else may ask it.
         recipe: Recipe of the batches.
         maker: maker of their samples.
-        workers: Workers, which choose how many threads make them.
+        workers: Workers, which choose who makes them.
         seed: seed of what samples draw.
         ahead: number of batches that wait to be asked for.
         rows: function from an iteration to how many rows of its batch are wanted, the first ones;
@@ -79,11 +81,22 @@ class ReaderBatches:
     ) -> None:
         self._reader, self._recipe, self._maker = reader, recipe, maker
         self._rows, self._seed = rows, seed
-        self._threads = WorkerThreads(workers.setting.count)
+        self._threads, self._pool = (
+            WorkerThreads(max(1, workers.setting.count)),
+            WorkerProcesses(recipe),
+        )
         self._wanted = Wanted(self._threads)
         #: The number of the job that takes the Reader's next batch.
         self._turn, self._moved = 0, Condition()
-        self._batches = Prefetcher(self._threads, self._make, None, ahead, workers=workers)
+        self._batches = Prefetcher(
+            self._threads,
+            self._by_thread,
+            None,
+            ahead,
+            workers=workers,
+            pool=self._pool,
+            by_process=self._by_process,
+        )
 
     @property
     def handed_out(self) -> int:
@@ -104,7 +117,23 @@ class ReaderBatches:
         one: tuple[int, Any] = self._batches.next()
         return one
 
-    def _make(self, number: int) -> tuple[int, Any]:
+    def _by_thread(self, number: int) -> tuple[int, Any]:
+        """Return an iteration and its batch, which this thread makes."""
+        iteration, batch = self._taken(number)
+        return iteration, NOTHING if batch is None else self._here(iteration, batch)
+
+    def _by_process(self, number: int) -> tuple[int, Any]:
+        """Return an iteration and its batch, which a process makes where one can."""
+        iteration, batch = self._taken(number)
+        if batch is None:
+            return iteration, NOTHING
+        which = iteration, batch
+        return iteration, self._pool.attempt(
+            partial(self._sent, *which), partial(self._here, *which)
+        )
+
+    def _taken(self, number: int) -> tuple[int, Batch | None]:
+        """Return what ``_take`` does when it is a job's turn."""
         with self._moved:
             # Those of before were begun before, or called off, as this one may be.
             while (is_wanted := self._wanted()) and self._turn != number:
@@ -112,21 +141,36 @@ class ReaderBatches:
             if not is_wanted:
                 raise CalledOffError("this loader is closed")
             try:
-                iteration, batch = self._take()
+                return self._take()
             finally:
                 self._turn += 1
                 self._moved.notify_all()
-        if batch is None:
-            return iteration, NOTHING
-        schedule, recipe, maker = self._reader.schedule, self._recipe, self._maker
-        epoch = schedule.place_after(iteration) // schedule.epoch_places
-        source, wanted = Source(self._seed, epoch), self._wanted
+
+    def _source(self, iteration: int) -> Source:
+        schedule = self._reader.schedule
+        return Source(self._seed, schedule.place_after(iteration) // schedule.epoch_places)
+
+    def _here(self, iteration: int, batch: Batch) -> Any:
+        """Return the batch that this thread makes of its values."""
+        return self._pool.make_here(partial(self._made, batch, self._source(iteration)))
+
+    def _made(self, batch: Batch, source: Source) -> Any:
+        recipe, maker, wanted = self._recipe, self._maker, self._wanted
         if recipe.whole is not None:
-            return iteration, maker.whole(batch, recipe.whole.decode, source, wanted)[0]
+            return maker.whole(batch, recipe.whole.decode, source, wanted)[0]
         values: Iterator[Any] | list[Any] = iter(batch) if recipe.buffers else map(bytes, batch)
         if recipe.transform is None:
             values = list(values)
-        return iteration, maker.samples(values, batch, source, wanted, recipe.collate)
+        return maker.samples(values, batch, source, wanted, recipe.collate)
+
+    def _sent(self, iteration: int, batch: Batch) -> Any:
+        """Return the batch that a worker process makes of its values."""
+        maker = self._maker
+        made, left_out = self._pool.make(
+            batch, self._source(iteration), None, maker.where, self._wanted
+        )
+        maker.count_left_out(left_out)
+        return self._recipe.collate.pinned(made)
 
     def _take(self) -> tuple[int, Batch | None]:
         """Return the Reader's next iteration, and a copy of the rows that are wanted, if any."""
@@ -140,8 +184,9 @@ class ReaderBatches:
         return iteration, batch.part(slice(0, rows), batch.indices[:rows]) if rows else None
 
     def close(self) -> None:
-        """End the threads. May be called twice; the Reader stays open."""
+        """End threads and processes. May be called twice; the Reader stays open."""
         self._threads.close()
+        self._pool.close()
 
 
 class JointBatches:
@@ -154,7 +199,7 @@ class JointBatches:
         batch_size: number of samples of all ranks' step.
         options: options for a Reader.
         recipe: Recipe of the batches.
-        workers: Workers, which choose how many threads make them.
+        workers: Workers, which choose who makes them.
         ahead: number of batches that wait to be asked for.
         ordering: Ordering of the epochs, whose seed is that of the first Reader.
     """
@@ -193,6 +238,9 @@ class JointBatches:
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("a Loader whose ranks cache together cannot be pickled: they make it")
+
+    def __repr__(self) -> str:
+        return f"<JointBatches of {self._path!r}: {self.count} samples>"
 
     @property
     def dataset(self) -> Dataset:
@@ -285,7 +333,7 @@ class JointBatches:
         return replace(read, skipped_records=self._maker.left_out)
 
     def close(self) -> None:
-        """End the threads and close the Reader. Collective; may be called twice."""
+        """End the workers and close the Reader. Collective; may be called twice."""
         self._is_closed = True
         if self._dataset is not None:
             self._dataset.close()
@@ -370,7 +418,7 @@ class _Sequence:
         return self.current
 
     def close(self) -> None:
-        """End the threads, and then the Reader."""
+        """End the workers, and then the Reader."""
         self.current = None
         self.batches.close()
         self.reader.close()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import torch
 
@@ -39,6 +39,20 @@ from lmdbio.torch.sampler import BatchSampler, Ordered
 from lmdbio.torch.samples import Errors, SampleMaker
 from lmdbio.torch.whole import Decode, Recipe
 from lmdbio.torch.workers import Workers
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from lmdbio.planning.mode import Mode
+    from lmdbio.records.options import RecordsOptions
+
+    class LoaderOptions(RecordsOptions, total=False):
+        """Keywords of ``Records``, and those of ``Reader`` that ``comm`` brings."""
+
+        mode: Mode | str
+        slots: int
+        ranks_per_node: int | None
+
 
 __all__ = ["Loader", "ReaderLoader"]
 
@@ -101,7 +115,7 @@ def _workers(
         threads, processes: upper bounds; None: as many as suit the processors that this process
             has, and no processes where there is a bound of threads, or where this is a rank of
             MPI: not all networks bear that one of their processes forks.
-        is_joint: whether batches come out of a Reader, which threads alone ask, one at least.
+        is_joint: whether batches come out of a Reader, which the loop's own thread does not ask.
 
     Raises:
         TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
@@ -120,10 +134,10 @@ def _workers(
             "worker_init_fn= begins worker processes, and there are none: write processes=, and a "
             "transform= or collate_fn= for them"
         )
-    if is_joint:
-        return Workers(max(1, threads), may_loop=False)
     if recipe.begin is not None:
         return Workers(0, processes, may_loop=False)
+    if is_joint:
+        return Workers(threads if processes else max(1, threads), processes, may_loop=False)
     return Workers(threads, processes)
 
 
@@ -180,8 +194,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     With ``cache`` the ranks of a job cache the data set together, in a Reader; batches stay the
     same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
     ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
-    batches) the next iteration makes a new Reader, whose memory fills anew. Threads alone make the
-    batches then, and ``dataset`` reads past the cache.
+    batches) the next iteration makes a new Reader, whose memory fills anew. ``dataset`` reads past
+    the cache then.
 
     Args:
         source: argument of ``Dataset``; paths, where ranks share a cache.
@@ -257,14 +271,15 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         rank: int | None = None,
         ranks: int | None = None,
         comm: Communicator | torch.distributed.ProcessGroup | Literal[False] | None = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ) -> None:
+        given: dict[str, Any] = {**options}
         has_group = cache is not None and comm is not None and comm is not False
-        refuse_foreign("Loader", sorted(set(options) - set(READER_WORDS * has_group)), Loader)
+        refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
         words: Any = {"source": source, "cache": cache, "assignment": assignment, "keys": keys}
-        words |= {"worker_init_fn": worker_init_fn, "threads": threads, "processes": processes}
-        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": options}
+        words |= {"threads": threads, "processes": processes}
+        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": given}
         sharing = choose_sharing(LoaderWords(**words), find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         ordering = Ordering.checked(shuffle, seed, comm=sharing.comm, **order)
@@ -275,12 +290,12 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
         workers = partial(_workers, recipe, threads, processes)
         path: Any = cast(Paths, source), batch_size, from_root(cache)
-        shared, why = _share(sharing, path, options, recipe, workers, ahead, ordering)
+        shared, why = _share(sharing, path, given, recipe, workers, ahead, ordering)
         if shared is not None:
             self._source = shared
         else:
-            refuse_words(cache, source, options)
-            data = Dataset(source, transform, **each, **options)
+            refuse_words(cache, source, given)
+            data = Dataset(source, transform, **each, **given)
             keeps: Any = (cache, assignment, ordering.ranks, why)
             self._source = OwnBatches(data, recipe, workers(is_joint=False), ahead, *keeps)
         #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
@@ -291,6 +306,11 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        if "_cursor" not in self.__dict__:
+            return "<Loader that was never open>"
+        return f"<Loader of {len(self)} batches of {self.batch_size} from {self._source!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from lmdbio.errors import Error
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.placement.cache import Cache
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.prefetch import Prefetcher
 from lmdbio.torch.process_cache import split_cache
-from lmdbio.torch.processes import UnbegunError, UnfitError, WorkerProcesses
+from lmdbio.torch.processes import WorkerProcesses
 from lmdbio.torch.ranks import Ranks, processes_alike
 from lmdbio.torch.resume import EpochCursor, EpochSlice
-from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.threads import Wanted, WorkerThreads
 from lmdbio.torch.whole import FieldDecoder, Recipe, WholeBatches
 from lmdbio.torch.workers import Workers
@@ -71,6 +68,9 @@ class OwnBatches:
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._pool = WorkerProcesses(recipe)
 
+    def __repr__(self) -> str:
+        return repr(self.dataset)
+
     @property
     def workers(self) -> Reason:
         """The workers that make the batches now, and the reason for them."""
@@ -86,7 +86,7 @@ class OwnBatches:
         wanted = Wanted(self._threads)
         return Prefetcher(
             self._threads,
-            partial(self._here, epoch_slice, wanted),
+            partial(self._by_thread, epoch_slice, wanted),
             len(epoch_slice),
             self._ahead,
             workers=self._workers,
@@ -95,23 +95,16 @@ class OwnBatches:
             wanted=wanted,
         )
 
-    def _here(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        """Return a batch that this thread makes.
+    def _by_thread(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
+        """Return a batch that this thread makes."""
+        return self._pool.make_here(partial(self._made, epoch_slice, wanted, step))
 
-        Raises:
-            Error: worker processes alone may make it, and there are none.
-        """
-        if self._pool.is_needed:
-            raise Error(f"worker_init_fn= needs worker processes: {self._pool.refusal}")
-        begun, dataset = monotonic(), self.dataset
-        indices, source = epoch_slice.samples(step), epoch_slice.source
+    def _made(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
+        dataset, indices = self.dataset, epoch_slice.samples(step)
         if self._recipe.whole is not None:
-            batch = self._whole(self._recipe.whole, indices, epoch_slice, wanted)
-        else:
-            begun_records, collate = dataset.begin(indices), self._recipe.collate
-            batch = dataset.samples(begun_records, collate, source=source, is_wanted=wanted)
-        self._pool.slowest = max(self._pool.slowest, monotonic() - begun)
-        return batch
+            return self._whole(self._recipe.whole, indices, epoch_slice, wanted)
+        begun, collate = dataset.begin(indices), self._recipe.collate
+        return dataset.samples(begun, collate, source=epoch_slice.source, is_wanted=wanted)
 
     def _whole(
         self, whole: WholeBatches, indices: Any, epoch_slice: EpochSlice, wanted: Wanted
@@ -134,29 +127,14 @@ class OwnBatches:
 
     def _by_process(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a process makes, or this thread where none of them can."""
-        pool = self._pool
-        if pool.refusal:
-            return self._here(epoch_slice, wanted, step)
-        try:
-            batch = self._sent(epoch_slice, wanted, step)
-        except (CalledOffError, UnbegunError):
-            raise
-        except Exception as error:
-            is_unfit = isinstance(error, UnfitError) or pool.refusal or not pool.is_proven
-            if not is_unfit or pool.is_closed or pool.is_needed:
-                raise
-            # It raises as well, where it is the sample's fault.
-            batch = self._here(epoch_slice, wanted, step)
-            pool.refuse(pool.refusal or f"in a worker process: {type(error).__name__}: {error}")
-            return batch
-        pool.is_proven = True
-        return batch
+        which = epoch_slice, wanted, step
+        return self._pool.attempt(partial(self._sent, *which), partial(self._by_thread, *which))
 
     def _sent(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a worker process makes."""
         dataset = self.dataset
         batch, left_out = self._pool.make(
-            dataset.records.begin(epoch_slice.samples(step)),
+            dataset.records.begin(epoch_slice.samples(step)).batch(),
             epoch_slice.source,
             dataset.records.key if dataset.keys else None,
             dataset.maker.where,

@@ -24,7 +24,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from queue import Empty, LifoQueue
 from time import monotonic
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from warnings import catch_warnings, simplefilter
 
 from lmdbio import _core
@@ -44,7 +44,9 @@ from lmdbio.torch.worker_process import (
     unpack,
 )
 
-__all__ = ["UnbegunError", "UnfitError", "WorkerProcesses"]
+__all__ = ["WorkerProcesses"]
+
+T = TypeVar("T")
 
 #: Those that Python ends and joins at its own end; in a child of the user's they are none of its.
 _children: set[Any] = getattr(multiprocessing.process, "_children", set())
@@ -375,9 +377,52 @@ class WorkerProcesses:
         self.refusal = why
         self._end_all()
 
+    def make_here(self, make: Callable[[], T]) -> T:
+        """Return a batch that this thread makes.
+
+        Args:
+            make: function that makes it.
+
+        Raises:
+            Error: worker processes alone may make it, and there are none.
+            What ``make`` raised.
+        """
+        if self.is_needed:
+            raise Error(f"worker_init_fn= needs worker processes: {self.refusal}")
+        begun = monotonic()
+        batch = make()
+        self.slowest = max(self.slowest, monotonic() - begun)
+        return batch
+
+    def attempt(self, send: Callable[[], T], here: Callable[[], T]) -> T:
+        """Return a batch that a process makes, or this thread where none of them can.
+
+        Args:
+            send: function that has a process make it.
+            here: function by which this thread makes it.
+
+        Raises:
+            What ``send`` raised, where processes can make batches; else what ``here`` did.
+        """
+        if self.refusal:
+            return here()
+        try:
+            batch = send()
+        except (CalledOffError, UnbegunError):
+            raise
+        except Exception as error:
+            is_unfit = isinstance(error, UnfitError) or self.refusal or not self.is_proven
+            if not is_unfit or self.is_closed or self.is_needed:
+                raise
+            batch = here()  # it raises as well, where it is the sample's fault
+            self.refuse(self.refusal or f"in a worker process: {type(error).__name__}: {error}")
+            return batch
+        self.is_proven = True
+        return batch
+
     def make(
         self,
-        pending: Any,
+        read: Any,
         source: Source | None,
         keys: Callable[[int], Any] | None,
         describe: Callable[[int], str],
@@ -386,7 +431,7 @@ class WorkerProcesses:
         """Return a batch that a worker made, and how many samples were left out.
 
         Args:
-            pending: the batch's records under way.
+            read: the batch's values, as ``Values`` takes them.
             source: Source of random draws.
             keys: function from an index to a key; None: no keys are asked for.
             describe: words for a sample's origin, by its index.
@@ -395,10 +440,9 @@ class WorkerProcesses:
         Raises:
             CalledOffError: nobody does.
             Error: the worker has ended.
-            OSError, Error: the records cannot be read.
             What the worker raised.
         """
-        values = Values(pending)
+        values = Values(read)
         named = None if keys is None else list(map(keys, values.indices.tolist()))
         worker = self._take(is_wanted)
         try:

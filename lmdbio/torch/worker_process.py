@@ -115,27 +115,23 @@ class Values:
     """The values of a batch, read.
 
     Args:
-        pending: batch under way, of any samples.
+        batch: batch of any samples, with their indices.
 
     Attributes:
         indices: index of each sample.
         offsets, lengths: place of each, in the memory that they are copied to; None: ``values``.
         values: the values, where samples are of several records; else None.
         size: bytes that are copied.
-
-    Raises:
-        OSError, Error: a value cannot be read.
     """
 
-    def __init__(self, pending: Any) -> None:
-        self.indices = np.asarray(pending.indices, np.uint64)
+    def __init__(self, batch: Any) -> None:
+        self.indices = np.asarray(batch.indices, np.uint64)
         self.offsets: Any = None
         self.lengths: Any = None
         self.values: list[Any] | None = None
         self._batch: Batch | None = None
         self._rows: Any = None
         self.size = 0
-        batch = pending.batch()
         if isinstance(batch, MixedBatch) and all(
             isinstance(p, Batch) for p in batch.parts.values()
         ):

@@ -211,6 +211,25 @@ def test_the_table_names_everyone_and_marks_warm_figures(tmp_path: Path) -> None
     assert "50*" in warm
 
 
+def test_it_ends_with_what_to_conclude(tmp_path: Path) -> None:
+    made = made_up(tmp_path)
+    made.legs.append(replace(made.legs[0], title="other, in order"))
+    assert "is 2.0 times as fast as py-lmdb in order. Next: " in demo.conclude(made)
+    made.legs[1].workload = replace(made.legs[1].workload, access="random")
+    text = " ".join(shown(made).split())
+    assert "as fast as py-lmdb in order, 2.0 times shuffled. Next: lmdbio bench PATH" in text
+    made.datasets.append({"value_bytes": 1000})
+    assert "too little to conclude from" in demo.conclude(made)
+    assert "from memory" in demo.conclude(made_up(tmp_path, cold=False))
+    made.legs.clear()
+    assert demo.conclude(made).startswith("Nothing was measured")
+
+
+def test_it_says_first_how_long_it_takes() -> None:
+    assert demo.estimate(504, 5) == "6 minutes"
+    assert demo.estimate(10, 1) == "a minute"
+
+
 @pytest.mark.parametrize("width", [80, 100, 150])
 def test_no_window_cuts_a_figure_or_a_name(tmp_path: Path, width: int) -> None:
     made = made_up(tmp_path)

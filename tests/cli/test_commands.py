@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -51,6 +52,36 @@ def test_each_command_of_the_package_is_in_the_table() -> None:
         }
     nested = set(cli.cli.get_command(click.Context(cli.cli), "cache").commands)
     assert found - nested - {"cli"} == set(cli.COMMANDS) - nested
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands by name, those of a group too."""
+    for name in cli.COMMANDS:
+        found = cli.cli.get_command(click.Context(cli.cli), name)
+        assert found is not None
+        yield name, found
+        yield from getattr(found, "commands", {}).items()
+
+
+def test_how_many_has_one_spelling_in_all_commands() -> None:
+    other = {"--count", "--batch", "--number", "--records", "--max", "--top", "--head"}
+    spelled = set()
+    for name, command in commands():
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        seen = {word for one in options if not one.hidden for word in one.opts}
+        assert not seen & other, name
+        assert ("-n" in seen) == ("--limit" in seen)
+        spelled |= {name} if "--limit" in seen else set()
+    assert spelled == {"ls", "head", "export", "gallery", "plan"}
+
+
+def test_earlier_spellings_still_work_and_no_help_shows_them() -> None:
+    for name, old, new in (("plan", "--count", "--limit"), ("bench", "--batch", "--batch-size")):
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        assert command is not None
+        said = [command.make_context(name, ["x", word, "7"]).params for word in (old, new)]
+        assert said[0] == said[1] and 7 in said[0].values()
+        assert old not in command.get_help(click.Context(command)).replace(new, "")
 
 
 def test_an_unknown_command_is_a_wrong_use() -> None:

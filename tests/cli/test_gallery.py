@@ -174,6 +174,70 @@ def test_a_file_of_a_terabyte_has_its_page_at_once(tmp_path: Path) -> None:
     assert time.process_time() - begun < 5
 
 
+# --- samples of several records -----------------------------------------------------------
+
+
+def ocr_set(path: Path, count: int, said: int | None = None) -> Path:
+    """Write a set of images and labels as mmocr reads it."""
+    with lmdb.open(str(path), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        for number in range(1, count + 1):
+            txn.put(b"image-%09d" % number, samples.image("JPEG", 90 + number, 60))
+            txn.put(b"label-%09d" % number, b"word %d" % number)
+        txn.put(b"num-samples", b"%d" % (count if said is None else said))
+    return path
+
+
+def captions(page: Page) -> list[str]:
+    """Return the texts of the page that tell an image and its label."""
+    return [word for word in page.words if "x60, word" in word]
+
+
+def test_with_a_layout_image_and_label_are_one_card(tmp_path: Path) -> None:
+    path = ocr_set(tmp_path / "ocr", 60)
+    for layout in ("auto", "ocr"):
+        page = make(path, tmp_path, "--layout", layout)
+        assert page.cards() == len(page.images()) == 60
+        assert captions(page) == [f"JPEG {90 + n}x60, word {n}" for n in range(1, 61)]
+        assert "all 60 samples" in page.words
+    facts = answer("gallery", path, "-o", tmp_path / "page.html", "--layout", "ocr")
+    assert (facts["samples"], facts["records"], facts["pictures"]) == (60, 120, 60)
+    assert facts["types"] == {"JPEG": 60}
+    assert make(path, tmp_path).cards() == 121  # without, each record has one
+
+
+def test_samples_are_spread_over_all_of_a_set(tmp_path: Path) -> None:
+    path = ocr_set(tmp_path / "ocr", 60)
+    few = captions(make(path, tmp_path, "--layout", "auto", "-n", 6))
+    assert [int(text.split()[-1]) for text in few] == [6, 16, 26, 36, 46, 56]
+    first = captions(make(path, tmp_path, "--layout", "auto", "-n", 6, "--first"))
+    assert [int(text.split()[-1]) for text in first] == [1, 2, 3, 4, 5, 6]
+    drawn = [captions(make(path, tmp_path, "--layout", "auto", "-n", 6, "--random", 3))] * 2
+    assert drawn[0] == drawn[1] and len(drawn[0]) >= 4
+
+
+def test_samples_of_several_files_are_shown_together(tmp_path: Path) -> None:
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    for number in range(3):
+        ocr_set(folder / f"part{number}.lmdb", 4)
+    page = make(folder, tmp_path, "--layout", "auto")
+    assert page.cards() == 12 and "all 12 samples" in page.words
+
+
+def test_a_layout_that_a_set_has_not_is_told(images: Path, tmp_path: Path) -> None:
+    done = process("gallery", images, "-o", tmp_path / "page.html", "--layout", "caffe")
+    assert done.returncode == 1 and "has not the layout 'caffe'" in done.stderr
+    done = process("gallery", images, "-o", tmp_path / "page.html", "--layout", "cafe")
+    assert done.returncode == 2 and "'caffe'" in done.stderr and "'auto'" in done.stderr
+    # None is found: each record has a card.
+    assert make(images, tmp_path, "--layout", "auto").cards() == 120
+
+
+def test_a_set_that_says_more_samples_than_it_has_shows_those(tmp_path: Path) -> None:
+    path = ocr_set(tmp_path / "ocr", 5, said=10**17)
+    assert make(path, tmp_path, "--layout", "auto").cards() == 5
+
+
 def test_json_tells_what_was_made(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     facts = answer("gallery", images, "-o", out, "--limit", 20)

@@ -160,6 +160,13 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert not (public | shown - {"torch", "bench"}) - named(site)
 
 
+def test_a_frozen_value_shows_what_it_is_made_of(site: Path) -> None:
+    text = re.sub(r"<[^>]*>", "", (site / "reference/api.html").read_text("utf-8"))
+    shown = re.search(r"\bCache\((\s.*?)\)", text, re.DOTALL)
+    assert shown is not None
+    assert re.findall(r"(\w+):", shown[1]) == list(inspect.signature(lmdbio.Cache).parameters)
+
+
 def test_the_list_of_commands_has_a_line_for_each(site: Path) -> None:
     page = (site / "reference" / "cli.html").read_text("utf-8")
     for code in re.findall(r"<p>(.*?)</p>", page, re.DOTALL):

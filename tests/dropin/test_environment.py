@@ -30,6 +30,20 @@ from tests.support import databases
 every_format = pytest.mark.parametrize("version", databases.FORMATS)
 
 
+def test_environments_and_transactions_print_what_they_are_of(path: Path) -> None:
+    env = lmdbio_env.open(str(path), readonly=True)
+    assert repr(env) == f"<Environment of {str(path)!r}: 300 entries, readonly>"
+    txn = env.begin()
+    assert repr(txn) == f"<Transaction on state {txn.id()} of {str(path)!r}>"
+    txn.abort()
+    assert repr(txn) == "<Transaction: ended>"
+    data = next(path.glob("data.mdb"))
+    os.truncate(data, 100)
+    assert repr(env).startswith(f"<Environment of {str(path)!r}: ")
+    env.close()
+    assert repr(env) == f"<Environment of {str(path)!r}: closed, or not readable>"
+
+
 def records(count: int, tag: bytes = b"") -> list[tuple[bytes, bytes]]:
     return [(b"%08d" % i, tag + databases.value(i, 3000 if i % 2 else 60)) for i in range(count)]
 

@@ -220,6 +220,14 @@ def test_the_documents_name_only_commands_and_targets_that_exist() -> None:
         assert set(re.findall(r"\bmake ([a-z-]+)", code)) <= targets, name
 
 
+@pytest.mark.parametrize("target", ["demo", "test", "docs", "wheel"])
+def test_a_target_that_users_type_does_not_echo_its_recipe(target: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
+    recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe is not None
+    assert all(line.startswith("\t@") for line in recipe[1].splitlines())
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert lines[-1] == "make test"

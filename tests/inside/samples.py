@@ -12,6 +12,7 @@ import struct
 import wave
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,10 +79,10 @@ def npz() -> bytes:
     return into.getvalue()
 
 
-def zipped(name: str) -> bytes:
+def zipped(name: str, content: bytes = b"content") -> bytes:
     into = io.BytesIO()
     with zipfile.ZipFile(into, "w") as archive:
-        archive.writestr(name, b"content")
+        archive.writestr(name, content)
     return into.getvalue()
 
 
@@ -103,6 +104,8 @@ def lz4_frame(*blocks: tuple[bool, bytes], flags: int = 0x60) -> bytes:
     return out + bytes(4)
 
 
+PHOTO = image("JPEG", quality=95)
+PIXELS = np.arange(23 * 37 * 3, dtype=np.uint8).reshape(23, 37, 3)
 #: 4 literals "abcd", 12 bytes from 4 back, then 5 literals: "abcdabcdabcdabcdxyz!!".
 LZ4_BLOCK = b"\x48abcd\x04\x00\x50xyz!!"
 LZ4_TEXT = b"abcd" * 4 + b"xyz!!"
@@ -110,6 +113,44 @@ TEXT = b"a text of some words, and more of them\n" * 4
 JSON = json.dumps({"caption": "a dog", "boxes": [[1, 2, 3, 4]]}).encode()
 MSGPACK = b"\x83\xa2id\x01\xa5label\xa3cat\xa5score\xca\x3f\x80\0\0"
 NUMBERS = np.linspace(-1, 1, 300)
+
+
+def packed_bytes(value: bytes) -> bytes:
+    """Return bytes as msgpack writes them, large ones."""
+    return b"\xc6" + struct.pack(">I", len(value)) + value
+
+
+def embedded_pictures() -> Iterator[tuple[str, str, bytes]]:
+    """Yield title of the kind, a part of its detail, and a value that holds a JPEG file or pixels.
+
+    The file is ``PHOTO``, as programs store it beside its label.
+    """
+    for protocol in range(2, 6):
+        about = f"protocol {protocol}, not loaded"
+        for value in ((PHOTO, 7), [PHOTO, 7], {"image": PHOTO, "label": 7}, {"y": 7, "x": PHOTO}):
+            yield "pickle of JPEG", f"{about}, label 7", pickle.dumps(value, protocol)
+        yield "pickle of JPEG", about, pickle.dumps((PHOTO, "a dog", None), protocol)
+        yield "pickle of JPEG", about, pickle.dumps([(PHOTO, 7), (PHOTO, 8)], protocol)
+        if protocol > 2:  # NumPy writes text there, whose pixels nobody wants to count
+            encoded = np.frombuffer(PHOTO, np.uint8)
+            yield "pickle of JPEG", about, pickle.dumps((encoded, 7), protocol)
+            yield "pickle of JPEG", about, pickle.dumps({"img": encoded[:, None]}, protocol)
+            yield "pickle of pixels", about, pickle.dumps((PIXELS, 7), protocol)
+            yield "pickle of pixels", about, pickle.dumps({"x": PIXELS.copy(), "y": 7}, protocol)
+    # As Python 2 wrote them: text that is bytes.
+    old = b"\x80\x02T" + struct.pack("<i", len(PHOTO)) + PHOTO + b"q\0K\x07\x86q\1."
+    yield "pickle of JPEG", "protocol 2, not loaded, label 7", old
+    photo = packed_bytes(PHOTO)
+    yield "msgpack of JPEG", "map of 2: image, label", b"\x82\xa5image" + photo + b"\xa5label\x07"
+    yield "msgpack of JPEG", "array of 2", b"\x92" + photo + b"\x07"
+    yield "protobuf of JPEG", "field 1", b"\x0a" + varint(len(PHOTO)) + PHOTO
+    for label in (0, 1, 7, 8, 10, 0x80, 0x92, 0xFF):
+        yield "binary of JPEG", f"label {label}", bytes((label,)) + PHOTO
+    yield "binary of JPEG", "from byte 4", struct.pack("<i", 7) + PHOTO
+    yield "binary of JPEG", "from byte 30", b'{"label": 7, "name": "a dog"}\n' + PHOTO
+    yield "zlib of pickle of JPEG", "", zlib.compress(pickle.dumps((PHOTO, 7), 4))
+    yield "zlib of pickle of JPEG", "", zlib.compress(pickle.dumps((PHOTO, 7), 2))
+    yield "PyTorch file of JPEG", "", zipped("archive/data.pkl", pickle.dumps((PHOTO, 7), 4))
 
 
 class Marked:
@@ -175,6 +216,8 @@ GOOD: tuple[tuple[str, str, str, bytes], ...] = (
     ("protobuf", "fields 1, 2, 3", "pb", b"\x08\x96\x01\x12\x03a\xffb\x1d\0\0\x80\x3f"),
     ("empty", "", "empty", b""),
 )  # fmt: skip
+#: title, part of the detail, the value.
+EMBEDDED = tuple(embedded_pictures())
 #: Values that begin as one of those, and are none.
 BAD: tuple[bytes, ...] = (
     b"BM, a text that begins with two letters of an image file",

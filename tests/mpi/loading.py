@@ -172,6 +172,7 @@ def later_epochs_read_nothing(path: str) -> None:
         path, 4, comm=COMM, cache="memory=1G", shuffle=True, ranks_per_node=1, collate_fn=len
     ) as loader:
         assert "keep" in loader.caching.text
+        assert f"batches of {loader.batch_size} from <JointBatches of '/" in repr(loader)
         for _ in range(3):
             assert sum(loader) > 0
         records = COMM.allreduce(len(loader)) * 4  # of an epoch, with those that fill it up

@@ -261,6 +261,12 @@ def test_what_is_no_shuffle_is_refused_by_name(text: str) -> None:
         Shuffle.named(text)
 
 
+@pytest.mark.parametrize("text", ["groups:", "windows:", "window:", "global:"])
+def test_a_colon_without_sizes_is_no_shuffle_whatever_the_records(text: str) -> None:
+    with pytest.raises(ValueError, match="is not global, groups:SIZE"):
+        Shuffle.named(text, 4096.0, 256)
+
+
 @pytest.mark.parametrize("record_bytes", [10, 3000, 110_000, 90 << 20])
 @pytest.mark.parametrize("count", [1, 100, 8000, 10**6, 10**8])
 def test_an_epoch_that_warms_comes_in_small_parts_of_the_file(

@@ -7,6 +7,7 @@ Method: databases.CASES in both formats; py-lmdb's answers are taken once per da
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pickle
 import platform
@@ -26,6 +27,7 @@ import lmdbio
 from lmdbio import provenance
 from lmdbio.convert.convert import convert
 from lmdbio.errors import Error, ShortReadError
+from lmdbio.records.options import RecordsOptions
 from tests.support import ROOT, databases
 
 PLAIN = databases.CASES
@@ -429,3 +431,11 @@ def test_an_index_that_is_out_of_range_is_named_with_its_file(built, kind, wrong
     for ask in (some.__getitem__, some.key, lambda index: some.read([0, index])):
         with pytest.raises(IndexError, match=told):
             ask(wrong)
+
+
+def test_type_checkers_know_the_keywords_that_others_hand_on() -> None:
+    parameters = inspect.signature(lmdbio.Records).parameters
+    named = {name: one.annotation for name, one in parameters.items() if name != "path"}
+    assert RecordsOptions.__annotations__.keys() == named.keys()
+    for name, kind in RecordsOptions.__annotations__.items():
+        assert kind.__forward_arg__ == named[name]

@@ -117,6 +117,9 @@ def test_a_server_asks_to_wait_until_a_date() -> None:
 )
 def test_a_status_is_an_error_that_a_file_may_have(status: int, number: Any) -> None:
     assert refuse_status(status, "")[0] == number
+    assert refuse_status(404, "", "/set/train.mdb")[1] == "HTTP status 404"
+    assert refuse_status(404, "", "/set/data.mdb")[1].endswith("of another file write the name")
+    assert refuse_status(404, "", "/set")[1].endswith("the URL of a folder ends in a slash")
     assert refuse_status(418, "I am a teapot") == (
         errno.EIO,
         "HTTP status 418 (I am a teapot)",

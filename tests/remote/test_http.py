@@ -151,6 +151,8 @@ def test_a_body_that_is_cut_goes_on_where_it_ended(server: RangeServer) -> None:
         (Fault(whole=True), OSError, "the whole file"),
         (Fault(headers={"Content-Range": "bytes 0-9/300000"}), OSError, "not bytes"),
         (Fault(status=404), FileNotFoundError, "status 404"),
+        (Fault(status=404), FileNotFoundError, r"a folder means the data\.mdb in it"),
+        (Fault(whole=True, headers={"Content-Type": "text/html"}), IsADirectoryError, "a page"),
         (Fault(status=403), PermissionError, "status 403"),
         (Fault(status=401), PermissionError, "credentials missing or wrong"),
         (Fault(status=302), OSError, "redirect without a Location"),
@@ -487,8 +489,16 @@ def test_a_host_that_is_not_there_is_told(server: RangeServer) -> None:
     assert raised.value.errno == errno.EHOSTUNREACH
     port = server.port
     server.close()
-    with pytest.raises(ConnectionRefusedError, match="attempts"):
-        HttpFile(f"http://127.0.0.1:{port}{PATH}", POLICY)
+    begun = time.monotonic()
+    with pytest.raises(ConnectionRefusedError, match=r"no server listens.* \(3 attempts\)"):
+        HttpFile(f"http://127.0.0.1:{port}{PATH}")  # by the usual policy
+    assert time.monotonic() - begun < 2
+
+
+def test_a_server_without_tls_is_told_at_once(server: RangeServer) -> None:
+    with pytest.raises(OSError, match="speaks no TLS: http://") as raised:
+        HttpFile(server.url(PATH).replace("http:", "https:"))
+    assert raised.value.errno == errno.EPROTO
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,7 @@ class Kept:
 USES: dict[str, Callable[[Any], Any]] = {
     "fields": lambda of: [(each.name, each.default) for each in dataclasses.fields(of)],
     "document": lambda of: of.__doc__,
+    "signature": inspect.signature,
     "text": lambda of: repr(of(1, name="a")),
     "by place": lambda of: dataclasses.astuple(of(1, 3, "b")),
     "by name": lambda of: dataclasses.asdict(of(y=4, x=1)),

@@ -7,7 +7,10 @@ ends the job's transport, since a rank does not come.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import random
+import signal
 import sys
 import threading
 import time
@@ -105,7 +108,7 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
         ({"assignment": "local"}, "assignment='strided'"),
         ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
         ({"rank": rank, "ranks": ranks}, "rank= and ranks="),
-        ({"processes": 1}, "processes=1"),
+        ({"threads": 0}, "threads=0"),
         ({"engine": "pread"}, "has no engine; it has"),
     ):
         with Loader(PATH, 4, cache=CACHE, **{**WORDS, **words}) as loader:
@@ -113,6 +116,55 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
             assert len(list(loader)) == len(loader.batch_sampler)
     with Loader(PATH, 4, cache="auto", **WORDS) as loader:
         assert loader.caching.text == "there is one node: the page cache keeps what is read"
+
+
+def drawn(value: bytes) -> tuple[bytes, float, int]:
+    return bytes(value), torch.rand(1).item(), random.randrange(1 << 30)
+
+
+def raises_late(value: bytes) -> bytes:
+    if value.startswith(b"000200"):
+        raise ValueError("no sample")
+    return value
+
+
+def worker_processes_decode_what_the_ranks_share() -> None:
+    begun: Any = multiprocessing.Value("i", 0)
+
+    def begin(number: int) -> None:
+        with begun.get_lock():
+            begun.value += 1 << number
+
+    words: dict[str, Any] = {"threads": 0, "processes": 2, "worker_init_fn": begin}
+    words |= {"transform": drawn, "collate_fn": list}
+    with Loader(PATH, 4, cache=CACHE, **{**WORDS, **words}) as loader:
+        assert "roots keep" in loader.caching.text
+        alone = plain(4, transform=drawn)
+        each = len(loader)
+        assert epochs(loader, 2) == alone[: 2 * each]
+        assert loader.workers.text.startswith("2 processes: ") and begun.value == 3
+        loader.set_epoch(3)  # a jump: another Reader, and other processes
+        assert epochs(loader, 1) == alone[3 * each :] and begun.value == 6
+        assert len(multiprocessing.active_children()) == 2
+    assert not multiprocessing.active_children()
+    words |= {"transform": raises_late, "worker_init_fn": None}
+    with Loader(PATH, 4, cache=CACHE, errors="skip", **{**WORDS, **words}) as loader:
+        samples = total(sum(map(len, epochs(loader, 1))), loader.stats().skipped_records)
+        assert samples[1] == 1 and sum(samples) == dist.get_world_size() * 4 * len(loader)
+
+
+def a_worker_process_that_is_killed_is_named_and_ends_the_epoch_of_all() -> None:
+    words: dict[str, Any] = {"processes": 1, "threads": 0}
+    try:
+        with Loader(PATH, 4, cache=CACHE, **{**WORDS, **words}) as loader:
+            for number, _ in enumerate(loader):
+                if number == 2 and dist.get_rank() == 0:
+                    os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        raise AssertionError("nothing was raised")
+    except lmdbio.Error as error:
+        expected = "was killed by SIGKILL" if dist.get_rank() == 0 else "rank 0"
+        assert expected in str(error), error
+    assert not multiprocessing.active_children()
 
 
 class Texts(Dataset[str]):
@@ -207,6 +259,8 @@ def main() -> None:
         what_trainers_ask_for_beside_the_batches_is_there,
         what_a_reader_refuses_each_process_reads_by_itself,
         what_they_cannot_share_each_process_caches_by_itself,
+        worker_processes_decode_what_the_ranks_share,
+        a_worker_process_that_is_killed_is_named_and_ends_the_epoch_of_all,
         children_cache_by_themselves,
         arguments_that_differ_are_named_on_all_ranks,
         a_rank_that_waits_for_one_that_does_not_iterate_says_so,

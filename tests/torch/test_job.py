@@ -39,6 +39,7 @@ def records(tmp_path: Path) -> Iterator[lmdbio.Records]:
     ({"source": ["a", "b"]}, JOB, TOGETHER),
     ({"options": {"db": "train", "memory_bytes_max": "1G", "layout": "lsun"}}, JOB, TOGETHER),
     ({"threads": 3, "processes": 0}, JOB, TOGETHER),
+    ({"threads": 0, "processes": 2}, JOB, TOGETHER),
     ({"cache": "auto"}, JOB, TOGETHER),
     ({"cache": "auto"}, HERE, Sharing()),
     ({"cache": "auto", "keys": True}, HERE, Sharing()),
@@ -68,7 +69,6 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
     ({"options": {"readahead": False}}, "has no readahead; it has check, db"),
     ({"options": {"locate": "scan", "engine": "pread"}}, "has no engine, locate; it has"),
-    ({"worker_init_fn": print}, "worker_init_fn="),
 ]
 
 
@@ -85,8 +85,9 @@ def test_words_that_a_shared_reader_does_not_go_with(words: dict[str, Any], why:
 
 
 @pytest.mark.parametrize(("words", "why"), [
-    ({"rank": 0}, "rank= and ranks="), ({"processes": 2}, "processes=2"),
-    ({"threads": 0}, "threads=0"), ({"options": {"layout": "auto"}}, "layout='auto'"),
+    ({"rank": 0}, "rank= and ranks="),
+    ({"threads": 0}, "threads=0"), ({"threads": 0, "processes": 0}, "threads=0"),
+    ({"options": {"layout": "auto"}}, "layout='auto'"),
     ({"options": {"layout": "ocr"}}, "layout='ocr'"),
 ], ids=str)  # fmt: skip
 def test_words_for_which_each_process_is_by_itself_unless_comm_is_given(

@@ -457,3 +457,15 @@ def test_a_transform_that_asks_its_own_loader_is_told(folder: Path) -> None:
     with pytest.raises(lmdbio.Error, match="would wait for itself"):
         next(iter(loader))
     loader.close()
+
+
+# --- what they print ---------------------------------------------------------------------
+
+
+def test_data_sets_and_loaders_print_what_they_are_of(folder: Path) -> None:
+    records = repr(lmdbio.Records(folder))
+    assert repr(Dataset(folder)) == f"<Dataset of {records}>"
+    with Loader(folder, 8) as loader:
+        assert repr(loader) == f"<Loader of 8 batches of 8 from <Dataset of {records}>>"
+    assert repr(loader).startswith("<Loader of 8 batches of 8 from <Dataset of ")
+    assert repr(Loader.__new__(Loader)) == "<Loader that was never open>"

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from lmdbio.share.sockets import SocketTransport
 from tests.support import ROOT, databases, long_run
 
 pytest.importorskip("torch")
@@ -33,7 +35,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 #: Each attempt has a store of its own: torch 2.13 lets all attempts meet in one, in which gloo may
 #: read the addresses of dead ranks. And each rank is a node.
 ANEW = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "LMDBIO_RANKS_PER_NODE": "1"}
-SECONDS_MAX = 300
+SECONDS_MAX, INTERRUPTED_SECONDS_MAX = 300, 10
 
 
 def value(i: int) -> bytes:
@@ -86,7 +88,7 @@ def test_ranks_cache_together_where_they_can(folder: Path) -> None:
         ["--standalone", "--nproc-per-node=2", str(HERE / "sharing_ranks.py"), str(folder)],
         LMDBIO_RANKS_PER_NODE="1",
     )
-    assert out.count("passed: ") == 8, out
+    assert out.count("passed: ") == 10, out
 
 
 def judge(commits: Path) -> list[tuple[int, int]]:
@@ -154,3 +156,17 @@ def test_a_job_goes_on_with_fewer_ranks_when_a_machine_is_lost(
         assert staying.returncode == 0, out
     jobs = judge(tmp_path)
     assert [ranks for ranks, _ in jobs[:3]] == [2] * 3 and jobs[-1][0] == 1
+
+
+def test_ctrl_c_ends_the_wait_for_a_rank_that_does_not_come() -> None:
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        SocketTransport(1, 2, store)
+    assert time.monotonic() - begun < INTERRUPTED_SECONDS_MAX
+    store.set("others", "use it on")
+    assert store.get("others") == b"use it on"
