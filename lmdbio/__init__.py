@@ -9,47 +9,15 @@ counterparts (lmdbio/system/pylmdb.py), and what is opened for writing is py-lmd
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
 
-from lmdbio.errors import (
-    Error,
-    NotReadonlyWarning,
-    PeerError,
-    ProvenanceError,
-    ShortReadError,
-    StaleError,
+from lmdbio.system import (
+    process as _process,  # it makes its page of memory before any fork
+    pylmdb as _pylmdb,
 )
-from lmdbio.system import process as _process  # it makes its page of memory before any fork
-from lmdbio.system.pylmdb import lmdb as _lmdb
-
-__all__ = [
-    "Batch",
-    "Cache",
-    "Cursor",
-    "Environment",
-    "Error",
-    "Mix",
-    "Mode",
-    "NotReadonlyWarning",
-    "PeerError",
-    "ProvenanceError",
-    "Reader",
-    "Records",
-    "ShortReadError",
-    "Shuffle",
-    "StaleError",
-    "Stats",
-    "Transaction",
-    "Writer",
-    "_Database",
-    "enable_drop_gil",
-    "open",
-    "trace",
-    "version",
-]
 
 __version__ = "0.1.0"
 
 #: Names that are loaded when they are first asked for, and where they lie: a program that imports
-#: more than it uses begins sooner.
+#: more than it uses begins sooner. Besides them there are py-lmdb's exceptions and functions.
 _LATER = {
     "Batch": "reading.batch",
     "Cache": "placement.cache",
@@ -57,39 +25,50 @@ _LATER = {
     "Environment": "dropin.environment",
     "Mix": "records.mix",
     "Mode": "planning.mode",
+    "NotReadonlyWarning": "errors",
+    "PeerError": "errors",
+    "ProvenanceError": "errors",
     "Reader": "reader.reader",
     "Records": "records.records",
+    "ShortReadError": "errors",
     "Shuffle": "planning.shuffle",
+    "StaleError": "errors",
     "Stats": "observe.stats",
     "Transaction": "dropin.transaction",
     "Writer": "ingest.writer",
+    "Zip": "records.zipped",
     "_Database": "dropin.database",
     "open": "dropin.environment",
     "trace": "observe.tracing",
 }
 
 
+_FUNCTIONS = ("enable_drop_gil", "version")
+
+
 def __getattr__(name: str) -> object:
+    if name == "__all__":
+        errors = (each for each in dir(_pylmdb.lmdb) if each.endswith("Error"))
+        return sorted({*_LATER, *_FUNCTIONS, *errors})
     if name in ("tool", "verify"):  # py-lmdb's own; versions before 3.0 have no verify
         try:
             return __import__(f"lmdb.{name}", fromlist=[name])
         except ImportError:
             pass
-    if name not in _LATER:
+    if name in _LATER:
+        found = getattr(__import__(f"lmdbio.{_LATER[name]}", fromlist=[name]), name)
+    elif name in _FUNCTIONS or (name.endswith("Error") and hasattr(_pylmdb.lmdb, name)):
+        found = getattr(_pylmdb.lmdb, name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(__import__(f"lmdbio.{_LATER[name]}", fromlist=[name]), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    every = [*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))]  # type: ignore[misc]
+    return sorted(every)
 
 
-__path__ += _lmdb.__path__  # for modules of py-lmdb's that are not here
-enable_drop_gil, version = _lmdb.enable_drop_gil, _lmdb.version
-for _name in dir(_lmdb):
-    if _name.endswith("Error") and _name not in globals():
-        globals()[_name] = getattr(_lmdb, _name)
-        __all__ += [_name]
-del _name, _process
+__path__ += _pylmdb.folders()  # for modules of py-lmdb's that are not here
+del _process

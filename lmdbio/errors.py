@@ -1,4 +1,8 @@
-"""Exceptions. The ones py-lmdb has are py-lmdb's own, so ``except lmdb.Error`` keeps working."""
+"""Exceptions. The ones py-lmdb has are py-lmdb's own, so ``except lmdb.Error`` keeps working.
+
+The classes here that py-lmdb has as well stand for its own: to make one makes py-lmdb's, which are
+subclasses of these (lmdbio/system/pylmdb.py). So rooms catch them without loading py-lmdb.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,7 @@ import errno
 import itertools
 import os
 
-from lmdb import (
-    BadTxnError,
-    BadValsizeError,
-    CorruptedError,
-    DbsFullError,
-    Error,
-    IncompatibleError,
-    InvalidError,
-    InvalidParameterError,
-    NotFoundError,
-    ReadonlyError,
-    VersionMismatchError,
-)
+from lmdbio.system.pylmdb import StandIn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +38,60 @@ __all__ = [
     "moved_error",
     "reclassified",
 ]
+
+
+class Error(Exception, metaclass=StandIn, of="Error"):
+    """Any error of LMDB's, or of lmdbio's.
+
+    Attributes:
+        what: whole message.
+        code: error code of LMDB or errno; 0: none.
+        reason: reason alone.
+    """
+
+    what: str
+    code: int
+    reason: str
+
+
+class BadTxnError(Error, of="BadTxnError"):
+    """A transaction must be aborted, or has ended."""
+
+
+class BadValsizeError(Error, of="BadValsizeError"):
+    """A key or value has a size that LMDB does not take."""
+
+
+class CorruptedError(Error, of="CorruptedError"):
+    """A page is none, or another one than its database refers to."""
+
+
+class DbsFullError(Error, of="DbsFullError"):
+    """More databases were opened than ``max_dbs``."""
+
+
+class IncompatibleError(Error, of="IncompatibleError"):
+    """An operation, a flag or an engine does not go with what is read."""
+
+
+class InvalidError(Error, of="InvalidError"):
+    """A file is no LMDB database."""
+
+
+class InvalidParameterError(Error, of="InvalidParameterError"):
+    """LMDB refuses an argument."""
+
+
+class NotFoundError(Error, of="NotFoundError"):
+    """There is no such key, or no such database."""
+
+
+class ReadonlyError(Error, of="ReadonlyError"):
+    """A program wrote to what was opened for reading."""
+
+
+class VersionMismatchError(Error, of="VersionMismatchError"):
+    """A database has a format of another version of LMDB's."""
 
 
 class ShortReadError(CorruptedError):

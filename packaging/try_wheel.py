@@ -5,14 +5,15 @@
 
 Each Python gets a fresh virtual environment. Nothing but that environment is in PATH, CC is a
 program that fails, and pip may take wheels alone, so a dependency that must be compiled is found
-as well. `packaging/check_installed.py` then reads a database there. Needs PyPI for what lmdbio
-depends on.
+as well. All that comes beside NumPy must be small. `packaging/check_installed.py` then reads a
+database there. Needs PyPI for what lmdbio depends on.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +23,8 @@ from pathlib import Path
 from pythons import Interpreter, installed
 
 CHECK = Path(__file__).with_name("check_installed.py")
+#: Of all that lmdbio brings but NumPy: 20 MB with what Python then compiles.
+DEPENDENCIES_BYTES_MAX = 12_000_000
 #: The variables that the bare environment keeps: where pip finds PyPI, and its cache.
 KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME")
 KEPT_PREFIXES = ("PIP_", "http", "HTTP", "no_proxy", "NO_PROXY")
@@ -54,14 +57,24 @@ def run(command: list[str], environment: dict[str, str], folder: str) -> str:
 def matching(wheels: list[Path], python: Interpreter) -> Path | None:
     """Return the wheel for a Python: abi3, or for a free-threaded one that of its version."""
     tag = f"-cp{python.version[0]}{python.version[1]}t-" if python.free_threaded else "-abi3-"
-    return next((wheel for wheel in wheels if tag in wheel.name), None)
+    here = [wheel for wheel in wheels if wheel.stem.endswith(platform.machine())]
+    return next((wheel for wheel in here if tag in wheel.name), None)
+
+
+def weigh(packages: Path) -> int:
+    """Return the bytes of what lies in a folder of packages beside NumPy and lmdbio."""
+    return sum(
+        path.stat().st_size
+        for path in packages.rglob("*")
+        if path.is_file() and not str(path.relative_to(packages)).startswith(("numpy", "lmdbio"))
+    )
 
 
 def attempt(wheel: Path, python: Interpreter) -> str:
     """Install a wheel into a fresh environment of one Python, check it, and say what was there.
 
     Raises:
-        TrialError: it cannot be installed, or does not work.
+        TrialError: it cannot be installed, brings too much, or does not work.
     """
     with tempfile.TemporaryDirectory(prefix="lmdbio-try-") as folder:
         kept = {
@@ -77,7 +90,11 @@ def attempt(wheel: Path, python: Interpreter) -> str:
         # Python compiles what is imported; nobody imports the rest before it is removed.
         options = "--quiet", "--no-compile", "--only-binary", ":all:"
         run([*pip, "install", *options, str(wheel)], bare, folder)
-        return run([inside, str(CHECK)], bare, folder).strip()
+        (packages,) = Path(folder, "env/lib").glob("python*/site-packages")
+        size_bytes = weigh(packages)
+        if size_bytes > DEPENDENCIES_BYTES_MAX:
+            raise TrialError(f"{wheel.name} brings {size_bytes:,} bytes beside NumPy")
+        return f"{run([inside, str(CHECK)], bare, folder).strip()}, beside {size_bytes:,} bytes"
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ from lmdbio.errors import (
     CorruptedError,
     lmdb_error,
 )
-from lmdbio.system.pylmdb import Counterpart, lmdb
+from lmdbio.system import pylmdb
+from lmdbio.system.pylmdb import Counterpart
 from lmdbio.system.slim import index as as_index
 
 TYPE_CHECKING = False
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor"]
 
 
-class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
+class Cursor(Position, metaclass=Counterpart, of="Cursor"):
     """py-lmdb's Cursor. Made by ``Transaction.cursor``, or as py-lmdb's is.
 
     All moves return whether the cursor stands on a record then, and raise ``lmdb.Error`` where
@@ -36,11 +37,11 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
     """
 
     def __new__(cls, db: Any, txn: Any) -> Any:
-        if db is None or txn is None or isinstance(txn, lmdb.Transaction):
-            return lmdb.Cursor(db, txn)
-        if not hasattr(txn, "_record_of"):
-            raise TypeError("invalid type")
-        return txn.cursor(db)
+        if db is not None and hasattr(txn, "_record_of"):
+            return txn.cursor(db)
+        if db is None or txn is None or isinstance(txn, pylmdb.lmdb.Transaction):
+            return pylmdb.lmdb.Cursor(db, txn)
+        raise TypeError("invalid type")
 
     # --- moving
 

@@ -22,6 +22,7 @@ from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import (
     MDB_INVALID,
     MDB_IS_READONLY,
+    Error,
     InvalidError,
     ShortReadError,
     closed_error,
@@ -31,8 +32,7 @@ from lmdbio.errors import (
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
 from lmdbio.remote import absolute, is_url, label, open_data
-from lmdbio.system import reader_slots
-from lmdbio.system.pylmdb import lmdb
+from lmdbio.system import pylmdb, reader_slots
 from lmdbio.system.slim import Lock
 
 TYPE_CHECKING = False
@@ -307,7 +307,7 @@ class DataFile(_Counted):
             self.lock_file()
             try:
                 slot = slots.begin()
-            except lmdb.MapResizedError:
+            except pylmdb.lmdb.MapResizedError:
                 self.lock.log_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
@@ -353,7 +353,7 @@ class DataFile(_Counted):
             raise LookupError(f"{engine.path}: moved past transaction {txnid}")
         return meta, pages
 
-    def read_only(self, what: str) -> lmdb.Error:
+    def read_only(self, what: str) -> Error:
         """Return the refusal to write, under the code of the LMDB that writes this format."""
         code = errno.EACCES if self.version == 1 else MDB_IS_READONLY
         return lmdb_error(self.refusal(what), code)
@@ -388,7 +388,7 @@ def _stats(counts: Callable[[], _core.EngineCounts] | None) -> Stats:
     return Stats() if counts is None else Stats.of(counts())
 
 
-def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
+def _unopened(path: str, data: str, error: OSError | Error) -> Error:
     """Return the error of a file that cannot be opened, of py-lmdb's class and with its code.
 
     The reason stays ours where it says more: of servers, and of what is no database.
@@ -407,7 +407,7 @@ def _unopened(path: str, data: str, error: OSError | lmdb.Error) -> lmdb.Error:
     except (OSError, ValueError):
         return error
     if S_ISDIR(status.st_mode):
-        return reclassified(error, lmdb.Error, errno.EISDIR)
+        return reclassified(error, Error, errno.EISDIR)
     if S_ISREG(status.st_mode) and not status.st_size:
-        return reclassified(error, lmdb.Error, errno.EBADF)
+        return reclassified(error, Error, errno.EBADF)
     return error

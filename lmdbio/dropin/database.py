@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY
-from lmdbio.errors import MDB_DBS_FULL, lmdb_error
-from lmdbio.system.pylmdb import Counterpart, lmdb
+from lmdbio.errors import MDB_DBS_FULL, Error, NotFoundError, lmdb_error
+from lmdbio.system.pylmdb import Counterpart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Handles", "_Database", "stat_of"]
 
 
-class _Database(_core.Names, metaclass=Counterpart, of=lmdb._Database):
+class _Database(_core.Names, metaclass=Counterpart, of="_Database"):
     """A handle from ``Environment.open_db``, for transactions of that environment alone."""
 
     __slots__ = ("__weakref__", "_flags")
@@ -72,7 +72,7 @@ class Handles:
             raise lmdb_error("mdb_dbi_open", MDB_DBS_FULL)
         try:
             record = txn._record(key)
-        except lmdb.NotFoundError:
+        except NotFoundError:
             if create:
                 raise env._file.read_only("mdb_dbi_open") from None
             raise
@@ -90,7 +90,7 @@ class Handles:
                 name = name[:-1] if name[-1:] == b"\0" else name
                 try:
                     self.open(env, name, txn, create=False)
-                except lmdb.Error:
+                except Error:
                     pass
                 else:
                     found.append(name)

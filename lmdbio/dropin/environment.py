@@ -48,14 +48,14 @@ from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Transaction, begin, in_own
-from lmdbio.errors import MDB_BAD_TXN, MovedError, lmdb_error
+from lmdbio.errors import MDB_BAD_TXN, Error, MovedError, lmdb_error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import active
 from lmdbio.remote import is_url, label
-from lmdbio.system import fork
+from lmdbio.system import fork, pylmdb
 from lmdbio.system.amounts import BYTES_MAX, whole
 from lmdbio.system.log import log
-from lmdbio.system.pylmdb import Counterpart, lmdb
+from lmdbio.system.pylmdb import Counterpart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
 
-class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
+class Environment(_core.Begins, metaclass=Counterpart, of="Environment"):
     """``lmdbio.open``: a database, by the keywords of ``lmdb.open`` and some more.
 
     With ``readonly=True`` lmdbio reads, as follows. With ``readonly=False`` (py-lmdb's default)
@@ -329,8 +329,8 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     def lib_version(self) -> tuple[int, int, int]:
         """Return the version of the LMDB with which py-lmdb would read the file."""
         if self._file.version == 1:
-            return lmdb.version()
-        return lmdb.version(lib_version=1)
+            return pylmdb.lmdb.version()
+        return pylmdb.lmdb.version(lib_version=1)
 
     def max_key_size(self) -> int:
         """Return the length of the longest key that the file's format takes, bytes."""
@@ -432,7 +432,7 @@ def _copy(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, compact: An
         call(lock_file, None)
     else:
         options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
-        with lmdb.open(os.fsencode(file.location), **options) as env:
+        with pylmdb.lmdb.open(os.fsencode(file.location), **options) as env:
             call(env, None)
 
 
@@ -440,7 +440,7 @@ def _state_of(env: Environment) -> str:
     """Return the number of entries, in words, or that there is none to be had."""
     try:
         return f"{env.stat()['entries']:,} entries, readonly"
-    except (lmdb.Error, OSError, AttributeError):  # as of one that was never open
+    except (Error, OSError, AttributeError):  # as of one that was never open
         return "closed, or not readable"
 
 
@@ -470,7 +470,7 @@ def _open_writable(
     if provenance is None:
         from lmdbio.dropin import unwritten
 
-        opened = lmdb.open(path, readonly=False, **theirs)
+        opened = pylmdb.lmdb.open(path, readonly=False, **theirs)
         unwritten.note(path, opened, keywords)
         active.follow(opened, lambda _: _facts_of_writable(path, keywords))
         return opened

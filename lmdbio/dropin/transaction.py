@@ -9,10 +9,10 @@ from lmdbio.dropin.arguments import as_optional_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
-from lmdbio.errors import closed_error, lmdb_error
+from lmdbio.errors import Error, closed_error, lmdb_error
 from lmdbio.observe import active
-from lmdbio.system import reader_slots
-from lmdbio.system.pylmdb import Counterpart, lmdb
+from lmdbio.system import pylmdb, reader_slots
+from lmdbio.system.pylmdb import Counterpart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Transaction", "begin", "in_own"]
 
 
-class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
+class Transaction(_core.Transacts, metaclass=Counterpart, of="Transaction"):
     """A read-only transaction: one snapshot. Made by ``Environment.begin``, or as py-lmdb's is.
 
     On py-lmdb's own environments it makes py-lmdb's transactions.
@@ -52,9 +52,9 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         buffers: bool = False,
     ) -> Any:
         if type(getattr(env, "_file", None)) is not DataFile:
-            if getattr(type(env), "_stands_for", None) is lmdb.Environment:
+            if getattr(type(env), "_stands_for", None) is pylmdb.lmdb.Environment:
                 return env.begin(db, parent, write, buffers)  # it leaves a provenance file
-            theirs: Any = lmdb.Transaction
+            theirs: Any = pylmdb.lmdb.Transaction
             return theirs(env, db, parent, write, buffers)
         self = super().__new__(cls)
         self._start(env, db, parent, write, buffers)
@@ -225,7 +225,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     # Writing, refused as py-lmdb refuses it.
 
-    def _refuse(self, what: str) -> lmdb.Error:
+    def _refuse(self, what: str) -> Error:
         """Return the refusal of a write.
 
         As in py-lmdb, cursors look again where they stand after one: a cursor that had come to an

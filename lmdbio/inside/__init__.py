@@ -15,7 +15,7 @@
     page       one HTML page of small pictures
     cards      records as cards of it, and a small card for notebooks
 
-Uses ``page`` for its look; NumPy, zstandard and, where it is installed, Pillow.
+Uses ``page`` for its look; NumPy and, where it is installed, Pillow.
 
 Invariants:
   - nothing that a value holds is run: pickles are named, and never loaded;

@@ -7,27 +7,27 @@ ever made of it, however much it claims to hold.
 from __future__ import annotations
 
 import bz2
-import io
 import lzma
 import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import zstandard
-
 from lmdbio.inside.excerpt import Excerpt
+from lmdbio.system import zstd
 
 __all__ = ["find_packing", "unpack"]
 
 _Unpack = Callable[[bytes, int], Excerpt]
 _ERRORS = (
-    ValueError, OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zstandard.ZstdError,
+    ValueError, OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zstd.ZstdError,
 )  # fmt: skip
 
-#: Of zstd's window and of what xz may take while it unpacks, bytes.
-MEMORY_BYTES_MAX = 128 << 20
+#: Of zstd's window, its binary logarithm, and of what xz may take while it unpacks, bytes.
+WINDOW_LOG_MAX = 27
+MEMORY_BYTES_MAX = 1 << WINDOW_LOG_MAX
 _ZLIB_FIRST = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG_MAX}
 _LZ4_LENGTHS = 15  # a nibble of ones: more bytes of the length follow
 
 
@@ -73,13 +73,6 @@ def _stream(make: Callable[[], Any]) -> _Unpack:
         return _excerpt(made, is_whole=stream.eof)
 
     return unpacked
-
-
-def _unzstd(head: bytes, bytes_max: int) -> Excerpt:
-    unpacker = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES_MAX)
-    made = unpacker.stream_reader(io.BytesIO(head)).read(bytes_max)
-    size = zstandard.get_frame_parameters(head).content_size
-    return _excerpt(made, is_whole=size == len(made))
 
 
 # --- lz4 frames ---------------------------------------------------------------------------
@@ -148,7 +141,10 @@ def _lz4_length(block: bytes, at: int, nibble: int) -> tuple[int, int]:
 
 #: First bytes, and what unpacks; zlib comes last, for it has the least to go by.
 _PACKINGS: dict[str, tuple[tuple[bytes, ...], _Unpack]] = {
-    "zstd": ((b"\x28\xb5\x2f\xfd",), _unzstd),
+    "zstd": (
+        (b"\x28\xb5\x2f\xfd",),
+        _stream(partial(zstd.ZstdDecompressor, options=_ZSTD_OPTIONS)),
+    ),
     "gzip": ((b"\x1f\x8b\x08",), _stream(partial(zlib.decompressobj, 31))),
     "lz4": ((b"\x04\x22\x4d\x18",), _unlz4),
     "xz": (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
 from lmdbio._core import Extents
 from lmdbio.errors import ProvenanceError
+from lmdbio.system import zstd
 
 __all__ = [
     "compress",
@@ -32,10 +32,14 @@ NUMBERS_HEAD = struct.Struct("<QB")
 
 def compress(raw: bytes, level: int = ZSTD_LEVEL) -> bytes:
     """Compress by zstd, with the size that ``decompress`` compares, and no checksum of its own."""
-    compressor = zstandard.ZstdCompressor(
-        level=level, write_checksum=False, write_content_size=True, write_dict_id=False
-    )
-    packed: bytes = compressor.compress(raw)
+    parameter = zstd.CompressionParameter
+    options = {
+        parameter.compression_level: level,
+        parameter.checksum_flag: 0,
+        parameter.content_size_flag: 1,
+        parameter.dict_id_flag: 0,
+    }
+    packed: bytes = zstd.compress(raw, options=options)
     return packed
 
 
@@ -46,12 +50,13 @@ def decompress(stored: bytes, raw_size: int, path: Path | str) -> bytes:
         ProvenanceError: the bytes are damaged, or of another size.
     """
     try:
-        # Looked at first, because the decoder trusts the frame's own size above any limit.
-        if zstandard.get_frame_parameters(stored).content_size == raw_size:
-            raw: bytes = zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
-            if len(raw) == raw_size:
+        # The decoder makes room for what a frame says that it holds.
+        if zstd.get_frame_info(stored).decompressed_size == raw_size:
+            decoder = zstd.ZstdDecompressor()
+            raw: bytes = decoder.decompress(stored, raw_size + 1)
+            if decoder.eof and not decoder.unused_data and len(raw) == raw_size:
                 return raw
-    except zstandard.ZstdError as e:
+    except zstd.ZstdError as e:
         raise ProvenanceError(f"{path}: is damaged: {e}") from e
     raise ProvenanceError(f"{path}: is damaged: a part does not have the size recorded for it")
 

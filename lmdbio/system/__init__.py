@@ -9,9 +9,10 @@
     process        calls at the end of a process
     procfs         small files of /proc and /sys
     publish        drafts, which become their goal whole or vanish
-    pylmdb         py-lmdb itself, and classes that stand beside its own
+    pylmdb         py-lmdb, loaded when it is needed, and classes that stand beside its own
     reader_slots   what keeps the pages of a snapshot from being overwritten
     signals        signals that ask a process to end
+    zstd           the standard library's compression.zstd, or its backport
 
-Knows nothing of LMDB's files. Uses the standard library and py-lmdb alone.
+Knows nothing of LMDB's files. Uses the standard library, its backports, and py-lmdb alone.
 """

@@ -29,14 +29,14 @@ import errno
 import os
 import sys
 
-from lmdbio.system.pylmdb import lmdb
+from lmdbio.system import pylmdb
 from lmdbio.system.slim import RLock, partial, ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited"]
+__all__ = ["Slots", "acquire", "are_inherited", "guard", "keep_inherited", "refuses_twice"]
 
 #: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
 _NO_LOCK_FILE = {
@@ -51,8 +51,6 @@ _NO_LOCK_FILE = {
 #: Bytes that py-lmdb may map: address space alone, and what its users commonly ask for. When the
 #: file has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
 MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
-#: Whether py-lmdb refuses to open a file twice in one process.
-REFUSES_TWICE = int(lmdb.__version__.partition(".")[0]) >= 2
 
 #: Held by a thread that opens an environment, or closes one on purpose: the next thread finds it
 #: open, or closed. A signal's handler or the garbage collector may come back here in the middle.
@@ -107,6 +105,11 @@ def _find(key: tuple[int, int]) -> Slots | None:
     return None if known is None else known()
 
 
+def refuses_twice() -> bool:
+    """Return whether py-lmdb refuses to open a file twice in one process."""
+    return int(pylmdb.lmdb.__version__.partition(".")[0]) >= 2
+
+
 def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | None, str]:
     """The slots of the file with ``key`` = (device, inode), for as long as they are held.
 
@@ -120,10 +123,10 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
         lock files, or the process, or the parent that it was forked from, has the file open in
         py-lmdb itself.
     """
-    if not REFUSES_TWICE:
+    if not refuses_twice():
         return None, (
-            f"py-lmdb {lmdb.__version__} would drop the locks of whoever else has it open in this "
-            "process (2.0 and later would not)"
+            f"py-lmdb {pylmdb.lmdb.__version__} would drop the locks of whoever else has it open "
+            "in this process (2.0 and later would not)"
         )
     with guard:
         slots = _find(key)
@@ -155,8 +158,8 @@ def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> tuple[Any
     """Return py-lmdb's environment, and ""; None, and why, where it cannot lock."""
     options.update(readonly=True, lock=True, create=False, readahead=False, max_spare_txns=0)
     try:
-        return lmdb.open(os.fsencode(path), map_size=map_bytes, **options), ""
-    except (lmdb.Error, MemoryError) as error:
+        return pylmdb.lmdb.open(os.fsencode(path), map_size=map_bytes, **options), ""
+    except (pylmdb.lmdb.Error, MemoryError) as error:
         if isinstance(error, MemoryError) or getattr(error, "code", 0) == errno.ENOMEM:
             if map_bytes != 1:
                 return _open(path, map_bytes=1, **options)

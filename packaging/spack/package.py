@@ -32,7 +32,7 @@ class PyLmdbio(PythonPackage):
     depends_on("py-lmdb@1.4:", type=("build", "run"))
     depends_on("py-click@8.1:", type=("build", "run"))
     depends_on("py-rich@13:", type=("build", "run"))
-    depends_on("py-zstandard@0.22:", type=("build", "run"))
+    depends_on("py-backports-zstd@1.0:", type=("build", "run"), when="^python@:3.13")
     depends_on("py-tomli@2:", type=("build", "run"), when="^python@:3.10")
     depends_on("py-mpi4py@4:", type=("build", "run"), when="+mpi")
     depends_on("py-torch@2.2:", type=("build", "run"), when="+torch")

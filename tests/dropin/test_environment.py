@@ -300,7 +300,7 @@ def test_without_write_permission_it_reads_without_a_lock_file(path, monkeypatch
         error.code = 13
         raise error
 
-    monkeypatch.setattr(reader_slots.lmdb, "open", refuse)
+    monkeypatch.setattr(lmdb, "open", refuse)
     with lmdbio_env.open(str(path), readonly=True) as env:
         assert list(env.begin().cursor()) == records(300)
         assert env.readers() == "(no reader locks)\n"

@@ -41,7 +41,7 @@ HEAVY = {
     ),
     *("html", "http", "inspect", "json", "logging", "pathlib", "platform", "re", "socket", "ssl"),
     *("struct", "subprocess", "tempfile", "threading", "typing", "urllib", "weakref", "zlib"),
-    *("click", "numpy", "rich", "zstandard"),
+    *("click", "numpy", "rich", "backports.zstd"),
     *("lmdbio.reading.batch", "lmdbio.cache", "lmdbio.cli", "lmdbio.convert", "lmdbio.inside"),
     *("lmdbio.layouts", "lmdbio.locate", "lmdbio.machine.calibration", "lmdbio.observe.stats"),
     *("lmdbio.planning", "lmdbio.provenance", "lmdbio.reader", "lmdbio.records"),

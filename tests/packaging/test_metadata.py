@@ -8,9 +8,11 @@ Method: read the files; run setup.py as another system would, by a changed ``sys
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,11 @@ SPACK = (ROOT / "packaging/spack/package.py").read_text(encoding="utf-8")
 CONDA = yaml.safe_load((ROOT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8"))
 #: Where conda calls a package otherwise.
 CONDA_NAMES = {"lmdb": "python-lmdb"}
+
+
+#: The workflow, and the forms of issues, of the place that hosts the repository.
+WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 
 
 def closure(extra: str) -> set[str]:
@@ -67,11 +74,17 @@ def test_the_recipes_ask_for_what_the_package_asks_for() -> None:
     spack = dict(re.findall(r'depends_on\("py-(\w+)@([\d.]+):", type=\("build", "run"\)\)', SPACK))
     assert spack == {name: least.removeprefix(">=") for name, least in wanted.items()}
     assert [(name, marker.strip()) for name, _, marker in every if marker] == [
-        ("tomli>=2", "python_version < '3.11'")
+        ("backports.zstd>=1.0", "python_version < '3.14'"),
+        ("tomli>=2", "python_version < '3.11'"),
     ]
     conditional = [each for each in CONDA["requirements"]["run"] if isinstance(each, dict)]
-    assert conditional == [{"if": 'match(python, "<3.11")', "then": ["tomli >=2"]}]
-    assert 'depends_on("py-tomli@2:", type=("build", "run"), when="^python@:3.10")' in SPACK
+    assert conditional == [
+        {"if": 'match(python, "<3.14")', "then": ["backports.zstd >=1.0"]},
+        {"if": 'match(python, "<3.11")', "then": ["tomli >=2"]},
+    ]
+    for name, newest in (("backports-zstd@1.0", "3.13"), ("tomli@2", "3.10")):
+        when = f'when="^python@:{newest}"'
+        assert f'depends_on("py-{name}:", type=("build", "run"), {when})' in SPACK
 
 
 def test_the_spack_recipe_is_python() -> None:
@@ -95,6 +108,25 @@ def test_the_python_classifiers_begin_with_the_oldest_that_is_allowed() -> None:
     listed = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.M)
     assert PROJECT["project"]["requires-python"] == f">={listed[0]}"
     assert listed == [f"3.{10 + i}" for i in range(len(listed))]
+
+
+def test_the_workflow_runs_what_every_change_passes_on_the_oldest_and_the_newest_python() -> None:
+    listed = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.M)
+    (job,) = WORKFLOW["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == [listed[0], listed[-1]]
+    # One of each machine that wheels are for (MACHINES of packaging/build_wheel.py).
+    assert [each.endswith("-arm") for each in job["strategy"]["matrix"]["runner"]] == [False, True]
+    (script,) = (step["run"] for step in job["steps"] if "run" in step)
+    assert script == ".ci/run" and os.access(ROOT / script, os.X_OK)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_a_form_asks_for_what_it_needs(form: Path) -> None:
+    fields = yaml.safe_load(form.read_text(encoding="utf-8"))["body"]
+    required = [each for each in fields if each.get("validations", {}).get("required")]
+    assert required and len({each["id"] for each in fields}) == len(fields)
+    if form.stem == "bug":
+        assert any("lmdbio doctor" in each["attributes"]["label"] for each in required)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_slots_are_taken_where_py_lmdb_refuses_to_open_a_file_twice(
         refuses = True
     else:
         refuses = False
-    assert refuses == reader_slots.REFUSES_TWICE
+    assert refuses == reader_slots.refuses_twice()
     theirs.close()
     with lmdbio.open(path, readonly=True) as env, env.begin() as txn:
         assert txn.get(KEYS[0]) is not None

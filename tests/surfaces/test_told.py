@@ -91,7 +91,7 @@ def test_no_lock_file(
         error.code = code  # type: ignore[attr-defined]
         raise error
 
-    monkeypatch.setattr(reader_slots.lmdb, "open", refuse)
+    monkeypatch.setattr(lmdb, "open", refuse)
     read_all(path)
     assert only(told(), rf"^{path}: no reader slot .*{why}") == "INFO"
 

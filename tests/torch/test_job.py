@@ -14,7 +14,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.torch import Loader
+from lmdbio.torch import Loader, Passes
 from lmdbio.torch.job import JobGroup, LoaderWords, Sharing, choose_sharing, find_group
 
 GROUP, OTHER = "the group", "another group"
@@ -67,6 +67,7 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({"keys": True}, "keys=True"),
     ({"assignment": "local"}, "assignment='strided'"),
     ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
+    ({"shuffle": Passes(9)}, "no sampler"),
     ({"options": {"readahead": False}}, "has no readahead; it has check, db"),
     ({"options": {"locate": "scan", "engine": "pread"}}, "has no engine, locate; it has"),
 ]
