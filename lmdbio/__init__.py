@@ -35,6 +35,7 @@ _LATER = {
     "StaleError": "errors",
     "Stats": "observe.stats",
     "Transaction": "dropin.transaction",
+    "Zip": "records.zipped",
     "_Database": "dropin.database",
     "open": "dropin.environment",
     "trace": "observe.tracing",

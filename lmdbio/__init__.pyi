@@ -68,6 +68,7 @@ from lmdbio.reader.reader import Reader as Reader
 from lmdbio.reading.batch import Batch as Batch
 from lmdbio.records.mix import Mix as Mix
 from lmdbio.records.records import Records as Records
+from lmdbio.records.zipped import Zip as Zip
 
 __version__: Final[str]
 

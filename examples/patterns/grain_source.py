@@ -1,8 +1,10 @@
-"""Grain: ``Records`` is a random-access source as it is.
+"""JAX with Grain: batches of indices, each one read.
 
-    for batch in batches("train_lmdb", 32, decode, seed=0): ...
+    for batch in batches("train_lmdb", 64, decode, seed=0): step(params, jax.device_put(batch))
 
-It has ``__len__`` and ``__getitem__``, can be pickled, and is used by many threads and processes.
+With several processes, ``rank=jax.process_index(), ranks=jax.process_count()``. The order, its
+shares and the state (``iter(data).get_state()``) are Grain's. ``Records`` itself is a
+``RandomAccessDataSource``, which ``grain.MapDataset.source`` takes; there each sample is a read.
 """
 
 from __future__ import annotations
@@ -10,17 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import grain
+import numpy as np
+import numpy.typing as npt
+
 import lmdbio
 
 __all__ = ["batches"]
 
 
 def batches(
-    path: str, batch_size: int, decode: Callable[[bytes], Any], *, seed: int, threads: int = 16
+    path: str,
+    batch_size: int,
+    decode: Callable[[memoryview], npt.ArrayLike],
+    *,
+    seed: int,
+    epochs: int | None = None,
+    rank: int = 0,
+    ranks: int = 1,
+    threads: int = 8,
 ) -> Any:
-    """Shuffled batches of one epoch, read and decoded by ``threads``."""
-    import grain
+    """Shuffled batches of a rank's share of all epochs, read and decoded by ``threads``."""
+    records = lmdbio.Records(path)
 
-    data = grain.MapDataset.source(lmdbio.Records(path)).seed(seed).shuffle().map(decode)
-    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=4 * batch_size)
-    return data.to_iter_dataset(options).batch(batch_size)
+    def read(indices: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return np.stack([decode(view) for view in records.read(indices)])
+
+    order = grain.MapDataset.range(len(records)).seed(seed).shuffle()[rank::ranks].repeat(epochs)
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+    return order.batch(batch_size, drop_remainder=True).map(read).to_iter_dataset(options)

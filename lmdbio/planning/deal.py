@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.order import Epoch, Shard, split_share
+from lmdbio.planning.order import EpochOrder, Shard, split_share
 
 __all__ = [
     "NOBODY",
@@ -223,7 +223,7 @@ def owner_in(shards: U16) -> Owner:
     return owner
 
 
-def deal_steps(epoch: Epoch, shard: Shard, steps: range, owner: Owner) -> list[I64]:
+def deal_steps(epoch: EpochOrder, shard: Shard, steps: range, owner: Owner) -> list[I64]:
     """Return the samples of one rank in steps that follow one another, where ranks are the teams.
 
     Each rank takes as many as it does strided, in the order of the epoch.

@@ -219,6 +219,11 @@ class MixEpoch:
     number: int
 
     @property
+    def count(self) -> int:
+        """The number of samples."""
+        return self.order.size
+
+    @property
     def seed(self) -> int | None:
         """Of the order; None: the sets are not shuffled."""
         return self.order.seed

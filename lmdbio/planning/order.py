@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import index
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.planning.shuffle import GLOBAL, MIXED_COUNT_MAX, Shuffle
 
-__all__ = ["Epoch", "Epochs", "Shard", "Steps", "split_share"]
+__all__ = ["Epoch", "EpochOrder", "Epochs", "Shard", "Steps", "random_words", "split_share"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -40,6 +41,25 @@ _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 #: Added to a key: of the permutations inside windows.
 _INNER = 0xD1B54A32D192ED03
+
+
+class EpochOrder(Protocol):
+    """The order of one epoch, for callers that go through it by places."""
+
+    @property
+    def count(self) -> int:
+        """The number of places."""
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch, from 0."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of all epochs; None: samples come in ascending order."""
+
+    def samples(self, places: npt.ArrayLike) -> I64:
+        """Return the samples at some places: int64, shape (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +279,16 @@ def _keys(seed: int, number: int) -> U64:
             break
         seed >>= 64
     return np.array([_mixed(key + i * _GOLDEN) for i in range(1, ROUNDS + 1)], np.uint64)
+
+
+def random_words(seed: int, number: int, places: I64) -> U64:
+    """Return 64 random bits for each of some places of an epoch, by SplitMix64: uint64."""
+    value = (places.view(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    value += _keys(seed, number)[0]
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words: U64 = value ^ (value >> np.uint64(31))
+    return words
 
 
 def _mixed(value: int) -> int:

@@ -3,6 +3,7 @@
     records  ``Records``, also of samples of several records each
     samples  sequences of samples, of which whole batches are read, and views of them
     mix      ``Mix``: samples of several sequences, each as its weight says
+    zipped   ``Zip``: samples of several sequences that belong together, as tuples
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
     shard    the part of a file that this process caches, even with those of other processes

@@ -254,6 +254,11 @@ class Records(Samples[bytes, Batch]):
             raise KeyError(bytes(key))
         return found
 
+    def sizes(self) -> I64:
+        """Return the size of each sample (``Samples.sizes``)."""
+        source, every = self._source, np.arange(self._source.count, dtype=np.uint64)
+        return source.extents(every)["length"].reshape(-1, source.columns).sum(1, np.int64)  # type: ignore[no-any-return]
+
     @property
     def groups(self) -> Sequence[range]:
         """The records of each key, in key order: one, or several in a database with duplicates
@@ -385,10 +390,6 @@ class ColumnRecords(Records):
     def index_of(self, key: bytes) -> int:
         """Return the sample that has a key (``Records.index_of``)."""
         return super().index_of(key) // self.columns
-
-    def read(self, indices: npt.ArrayLike) -> Any:
-        """Read samples, all records of all of them in flight at once, as a ``ColumnBatch``."""
-        return self.begin(indices).batch()
 
     def begin(self, indices: npt.ArrayLike) -> Any:
         """Begin what ``read`` does (``Records.begin``)."""

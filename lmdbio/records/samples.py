@@ -114,6 +114,17 @@ class Samples(Sequence[Any], Generic[V, B]):
     def index_of(self, key: bytes) -> int:
         """Return the sample of a key; KeyError: there is none."""
 
+    def sizes(self) -> I64:
+        """Return the size of each sample, bytes: int64, shape (len,). No value is read.
+
+            short = records[records.sizes() < 1 << 20]
+
+        Raises:
+            TypeError: samples come again and again (``Mix``).
+            OSError, Error: the tree cannot be read.
+        """
+        raise TypeError("a mix has its samples again and again: ask its sets for their sizes")
+
     @abstractmethod
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random, by whatever calls (``Records.expect``)."""
@@ -299,6 +310,11 @@ class View(Samples[Any, Any]):
         own = as_indices(indices, len(self), self.path)
         below = self.indices[own.view(np.int64)]
         return own, below.tolist() if isinstance(indices, list) else below
+
+    def sizes(self) -> I64:
+        """Return the size of each sample of the view (``Samples.sizes``)."""
+        sizes: I64 = self.base.sizes()[self.indices]
+        return sizes
 
     def expect(self, records: int, processes: int = 1) -> None:
         """Say how many samples will be read at random (``Records.expect``)."""

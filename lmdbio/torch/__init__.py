@@ -11,6 +11,12 @@ where it must be subclassed.
                      processes, as suits the transform
     ReaderLoader     the same out of a Reader's shared window
 
+Orders beside permutations (``sampler=``):
+
+    Weighted             samples drawn by weight, or classes equally often
+    Buckets              batches of samples of like size
+    Passes               epochs of a fixed length
+
 Whole batches instead of samples (``Loader(decode=...)``):
 
     Array, Datum, Npy    numbers, copied by C straight into the batch's tensor
@@ -18,7 +24,8 @@ Whole batches instead of samples (``Loader(decode=...)``):
     BatchDecoder         what a decoder of one's own does; RecordErrors, what it raises
 
 Inside, ``ranks`` says which process of a job this is, ``job`` which of them cache together,
-``resume`` where in the epochs it is, ``samples`` makes samples of values, ``whole`` whole batches,
+``resume`` where in the epochs it is, in an order that ``given_order`` has of the program if it
+makes one, ``samples`` makes samples of values, ``whole`` whole batches,
 and ``draws`` the random numbers that they draw; ``workers`` chooses who makes them, and
 ``threads``, ``processes`` and ``prefetch`` have them made.
 
@@ -36,6 +43,7 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("lmdbio.torch", "PyTorch", "torch", "torch") from None
 
+from lmdbio.planning.sampling import Buckets, Passes, Weighted
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.decoders import Array, Datum, Npy
 from lmdbio.torch.draws import SampleInfo, sample_info
@@ -51,6 +59,7 @@ __all__ = [
     "Array",
     "BatchDecoder",
     "BatchSampler",
+    "Buckets",
     "Dataset",
     "Datum",
     "Image",
@@ -58,9 +67,11 @@ __all__ = [
     "Jpeg",
     "Loader",
     "Npy",
+    "Passes",
     "ReaderLoader",
     "RecordErrors",
     "SampleInfo",
+    "Weighted",
     "sample_info",
     "state_of",
 ]

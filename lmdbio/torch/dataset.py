@@ -20,7 +20,14 @@ from lmdbio.records.records import Records, open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import processes_alike
-from lmdbio.torch.samples import Errors, SampleMaker, add_note, as_errors, origin
+from lmdbio.torch.samples import (
+    Errors,
+    SampleMaker,
+    add_note,
+    as_errors,
+    origin,
+    refuse_no_function,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,18 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "lent", "refuse_foreign"]
 
 _THREADS = "it finds its workers itself: write threads=4 or processes=4 to bound them"
-_ORDER = (
-    "it has an order of its own: shuffle=, or, for one that you make, DataLoader(Dataset(source), "
-    "sampler=...)"
-)
 _BEGUN = "its processes begin as multiprocessing says (set_start_method), and stay"
 #: Words of a Loader's that an IterableDataset has not.
 _OF_LOADER = ("decode", "threads", "processes", "pin_memory", "cache", "assignment")
 #: Keywords of DataLoader that a Loader has no use for.
 _OF_DATALOADER = {
     "num_workers": _THREADS,
-    "sampler": _ORDER,
-    "batch_sampler": _ORDER,
     "prefetch_factor": "batches that wait to be asked for are ahead=2",
     "generator": "orders, and what transforms draw, follow from seed=",
     "multiprocessing_context": _BEGUN,
@@ -94,6 +95,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         **options: Unpack[RecordsOptions],
     ) -> None:
         refuse_foreign("Dataset", options)
+        refuse_no_function(transform=transform)
         self.errors = as_errors(errors)
         self.records = open_records(source, **options)
         self.keys, self.buffers = keys, buffers
@@ -214,7 +216,7 @@ def refuse_foreign(name: str, options: Iterable[str], own: type | None = None) -
             continue
         if name == "Loader" and word in _OF_DATALOADER:
             raise TypeError(f"{name} has no {word}=: {_OF_DATALOADER[word]}")
-        if word in _OF_DATALOADER:
+        if word in _OF_DATALOADER or word in ("sampler", "batch_sampler"):
             raise TypeError(f"{name} has no {word}=: give it to torch's DataLoader over this one")
         if word in _OF_LOADER:
             raise TypeError(f"{name} has no {word}=: a Loader has")

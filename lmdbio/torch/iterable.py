@@ -17,6 +17,7 @@ from lmdbio.records.ahead import read_ahead
 from lmdbio.records.samples import Samples
 from lmdbio.system.amounts import whole
 from lmdbio.torch.dataset import Dataset, refuse_foreign
+from lmdbio.torch.given_order import Sampler, chosen_order
 from lmdbio.torch.ranks import (
     Communicator,
     processes_alike,
@@ -143,7 +144,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Args:
         source, transform, keys, buffers, errors, options: arguments of ``Dataset``.
-        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: arguments of
+        batch_size, shuffle, sampler, seed, drop_last, even, rank, ranks, comm: arguments of
             ``BatchSampler``.
         collate_fn: function from a list of samples to a batch; None: torch's ``default_collate``.
         ahead: number of batches that are prefetched.
@@ -163,6 +164,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         buffers: bool = False,
         errors: Errors = "raise",
         shuffle: bool | Shuffle = False,
+        sampler: Sampler | None = None,
         seed: int = 0,
         drop_last: bool = False,
         even: bool = True,
@@ -179,7 +181,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._collate = default_collate if collate_fn is None else collate_fn
         self._ahead = whole("ahead", ahead, 1)
         place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
-        ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
+        chosen = chosen_order(shuffle, sampler)
+        ordering = Ordering.checked(chosen, seed, drop_last=drop_last, even=even, **place)
         mix = self.dataset.mixing
         self._cursor = EpochCursor(len(self.dataset), batch_size, ordering, mix=mix)
         self._shared = _Shared()
@@ -212,11 +215,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         (number, workers), shared = worker(), self._shared
         if number >= WORKERS_MAX:
             raise ValueError(f"an IterableDataset has at most {WORKERS_MAX} workers")
-        version, self._cursor.epoch, self._cursor.used = shared.begins(turn)
-        first, epoch_slice = number, self._cursor.begin(use=True)
+        cursor, first = self._cursor, number
+        version, cursor.epoch, cursor.used = shared.begins(turn)
         resumes, self._resumes = self._resumes, None
-        if resumes is not None and (resumes[0].number == epoch_slice.number or not shared.is_said):
-            epoch_slice, first = resumes
+        if resumes is not None and (resumes[0].number == cursor.epoch or not shared.is_said):
+            cursor.epoch, cursor.used, first = resumes[0].number, resumes[0].shard.used, resumes[1]
+        epoch_slice = cursor.begin(use=True)
         epoch, shard = epoch_slice.number, epoch_slice.shard
         shared.begin(version, epoch, shard.used, workers, turn)
         self._going = epoch_slice, first, version

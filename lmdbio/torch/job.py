@@ -20,7 +20,7 @@ from lmdbio.errors import PeerError
 from lmdbio.layouts.known import AUTO, layout_named
 from lmdbio.placement.cache import Cache
 from lmdbio.planning.schedule import Assignment
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.records.samples import Samples
 from lmdbio.share.job import DifferenceError
 from lmdbio.share.sockets import is_inherited, transport_of_group
@@ -50,14 +50,14 @@ class LoaderWords(NamedTuple):
     """The words of a Loader that decide, by the names that they have there.
 
     Attributes:
-        shuffle: orders that epochs have; None: samples come in their own.
+        shuffle: order that was chosen (``resume.Order``).
         the others: arguments of ``Loader``.
     """
 
     source: object
     cache: Cache | str | None
     assignment: str = "strided"
-    shuffle: Shuffle | None = None
+    shuffle: object = None
     keys: bool = False
     threads: int | None = None
     processes: int | None = None
@@ -73,7 +73,7 @@ class LoaderWords(NamedTuple):
             "opens a path, and takes no open Records": isinstance(self.source, Samples),
             "brings values alone (keys=True)": self.keys,
             "has assignment='strided' here": not Assignment(self.assignment).follows_places,
-            "has shuffle=True or False here": self.shuffle not in (None, GLOBAL),
+            "has shuffle=True or False here, and no sampler": self.shuffle not in (None, GLOBAL),
             f"has no {', '.join(others)}; it has {', '.join(READER_WORDS)}": bool(others),
         }
         return next((clause for clause, holds in conflicts.items() if holds), "")
@@ -183,12 +183,9 @@ def choose_sharing(words: LoaderWords, job: JobGroup) -> Sharing:
         job: ranks of which torch.distributed knows.
 
     Raises:
-        TypeError: ``comm`` is True.
         ValueError: ``comm`` is given, and a Reader cannot do what other words ask for.
     """
     comm, conflict = words.comm, words.conflict
-    if comm is True:
-        raise TypeError("comm is a communicator, a process group, None or False, not True")
     if words.cache is None or comm is False:
         return Sharing(None if comm is False else comm)
     if comm is not None:

@@ -20,6 +20,7 @@ from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
 from lmdbio.system.amounts import whole
 from lmdbio.torch.dataset import Dataset, refuse_foreign
+from lmdbio.torch.given_order import Sampler, chosen_order
 from lmdbio.torch.iterable import AHEAD
 from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
 from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
@@ -33,7 +34,7 @@ from lmdbio.torch.resume import (
     EpochSlice,
     Ordering,
     State,
-    as_shuffle,
+    as_order,
 )
 from lmdbio.torch.sampler import BatchSampler, Ordered
 from lmdbio.torch.samples import Errors, SampleMaker
@@ -202,7 +203,12 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         transform, buffers, errors: arguments of ``Dataset``.
         keys: argument of ``Dataset``; False, where ranks share a cache.
         options: keywords of ``Records``; of ``Reader``, where ranks share a cache.
-        batch_size, shuffle, seed, drop_last, even, rank, ranks: arguments of ``BatchSampler``.
+        batch_size, shuffle, sampler, seed, drop_last, even, rank, ranks: arguments of
+            ``BatchSampler``.
+        batch_sampler: batches of indices, instead of ``batch_size``, ``shuffle``, ``sampler`` and
+            ``drop_last``: an iterable of lists that has a ``len()`` and is iterated anew in each
+            epoch, such as torch's; a list of lists; or a function from an epoch's number to one.
+            The ranks take batches in turns.
         comm: ranks that share samples, and a cache: mpi4py's communicator, or a process group.
             None: those of ``BatchSampler``, and torch.distributed's default group shares a cache,
             if it is there when the Loader is made and a Reader can do what is asked for;
@@ -245,6 +251,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     _is_accelerate_prepared = use_stateful_dataloader = True
 
     _source: Batches
+    #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
+    _latest: tuple[EpochSlice, int, int] | None = None
 
     def __init__(
         self,
@@ -258,6 +266,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         buffers: bool = False,
         errors: Errors = "raise",
         shuffle: bool | Shuffle = False,
+        sampler: Sampler | None = None,
+        batch_sampler: Sampler | None = None,
         seed: int = 0,
         drop_last: bool = False,
         even: bool = True,
@@ -277,12 +287,12 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         has_group = cache is not None and comm is not None and comm is not False
         refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
-        words: Any = {"source": source, "cache": cache, "assignment": assignment, "keys": keys}
-        words |= {"threads": threads, "processes": processes}
-        words |= {"shuffle": as_shuffle(shuffle), "rank": rank, "comm": comm, "options": given}
-        sharing = choose_sharing(LoaderWords(**words), find_group())
+        chosen = chosen_order(shuffle, sampler, batch_sampler, batch_size, drop_last)
+        words: Any = (source, cache, assignment, as_order(chosen), keys)
+        words += (threads, processes, rank, comm, given)
+        sharing = choose_sharing(LoaderWords(*words), find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
-        ordering = Ordering.checked(shuffle, seed, comm=sharing.comm, **order)
+        orders = Ordering.checked(chosen, seed, comm=sharing.comm, **order)
         each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
         made: Any = each | {"pins": pin_memory, "begin": worker_init_fn}
         recipe = Recipe.checked(transform, collate_fn, decode, **made)
@@ -290,19 +300,17 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
         workers = partial(_workers, recipe, threads, processes)
         path: Any = cast(Paths, source), batch_size, from_root(cache)
-        shared, why = _share(sharing, path, given, recipe, workers, ahead, ordering)
+        shared, why = _share(sharing, path, given, recipe, workers, ahead, orders)
         if shared is not None:
             self._source = shared
         else:
             refuse_words(cache, source, given)
             data = Dataset(source, transform, **each, **given)
-            keeps: Any = (cache, assignment, ordering.ranks, why)
+            keeps: Any = (cache, assignment, orders.ranks, why)
             self._source = OwnBatches(data, recipe, workers(is_joint=False), ahead, *keeps)
-        #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
-        self._latest: tuple[EpochSlice, int, int] | None = None
         try:
             count, order = self._source.count, self._source.order
-            self._cursor = EpochCursor(count, batch_size, ordering, **order)
+            self._cursor = EpochCursor(count, batch_size, orders, **order)
         except BaseException:
             self.close()
             raise
@@ -310,7 +318,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     def __repr__(self) -> str:
         if "_cursor" not in self.__dict__:
             return "<Loader that was never open>"
-        return f"<Loader of {len(self)} batches of {self.batch_size} from {self._source!r}>"
+        size = self.batch_size or "any size"
+        return f"<Loader of {len(self)} batches of {size} from {self._source!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}

@@ -22,6 +22,7 @@ __all__ = [
     "processes_alike",
     "ranks_here",
     "ranks_on_machine",
+    "refuse_no_ranks",
     "refuse_second_sharding",
     "worker",
 ]
@@ -48,6 +49,15 @@ class Communicator(Protocol):
         ...
 
 
+def refuse_no_ranks(comm: object) -> None:
+    """Raise TypeError for a ``comm`` that says no ranks."""
+    knows_ranks = isinstance(comm, torch.distributed.ProcessGroup) or hasattr(comm, "Get_rank")
+    if comm is not None and not knows_ranks:
+        raise TypeError(
+            f"comm is mpi4py's communicator, a process group, None or False, not {comm!r}"
+        )
+
+
 class Ranks:
     """This process's rank and the number of ranks.
 
@@ -71,6 +81,7 @@ class Ranks:
             raise ValueError("rank= and ranks= belong together")
         if rank is not None and comm is not None:
             raise ValueError("either rank= and ranks=, or comm=")
+        refuse_no_ranks(comm)
         if isinstance(comm, torch.distributed.ProcessGroup):
             rank, ranks = comm.rank(), comm.size()
         elif comm is not None:

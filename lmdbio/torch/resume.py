@@ -10,29 +10,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lmdbio.planning.deal import Owner, deal_steps
-from lmdbio.planning.order import I64, Epoch, Shard
+from lmdbio.planning.order import I64, Epoch, EpochOrder, Shard
+from lmdbio.planning.sampling import Sampling
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.system.amounts import whole
 from lmdbio.system.log import log
 from lmdbio.torch.draws import Source
+from lmdbio.torch.given_order import STATE_NAMES, GivenEpoch, GivenOrder
 from lmdbio.torch.ranks import Ranks
 
 if TYPE_CHECKING:
-    from lmdbio.planning.mix import MixEpoch, MixOrder
+    from lmdbio.planning.mix import MixOrder
 
 __all__ = [
     "NAMES",
     "STATE_VERSION",
     "EpochCursor",
     "EpochSlice",
+    "Order",
     "Ordering",
     "State",
-    "as_shuffle",
+    "as_order",
     "state_of",
     "whole_state",
 ]
 
 State = dict[str, Any]
+#: The orders of all epochs; None: samples come in their own.
+Order = Shuffle | Sampling | GivenOrder | None
 
 #: Of the form of a state, and what is in each.
 STATE_VERSION = 1
@@ -41,15 +46,18 @@ NAMES = ("lmdbio", "count", "shuffle", "seed", "epoch", "used")
 DRAWN = 4096
 
 
-def as_shuffle(given: object) -> Shuffle | None:
-    """Return the orders that epochs have; None: samples come in their own.
+def as_order(given: object) -> Order:
+    """Return the orders that epochs have.
+
+    Args:
+        given: result of ``chosen_order``.
 
     Raises:
         TypeError: it is neither true nor false, nor a ``Shuffle``.
     """
     if given is None or isinstance(given, (bool, np.bool_)):
         return GLOBAL if given else None
-    if isinstance(given, Shuffle):
+    if isinstance(given, (Shuffle, Sampling, GivenOrder)):
         return given
     hint = ""
     if isinstance(given, str) and given.casefold().startswith(
@@ -62,8 +70,10 @@ def as_shuffle(given: object) -> Shuffle | None:
     raise TypeError(f"shuffle is True, False or a Shuffle, not {given!r}{hint}")
 
 
-def _name(shuffle: Shuffle | None) -> bool | str:
-    """Return a shuffle as a state has it."""
+def _name(shuffle: Order) -> bool | str:
+    """Return an order as a state has it."""
+    if isinstance(shuffle, (Sampling, GivenOrder)):
+        return shuffle.name
     if shuffle is None or shuffle == GLOBAL:
         return shuffle is not None
     if shuffle.order is not None:
@@ -78,13 +88,13 @@ class Ordering:
     """The orders of all epochs, as a user asks for them.
 
     Attributes:
-        shuffle: orders that epochs have; None: samples come in their own.
+        shuffle: orders that epochs have.
         seed: seed of these orders, and of what transforms draw.
         drop_last, even: arguments of ``Shard``.
         ranks: Ranks, which tells this process's rank and the number of all.
     """
 
-    shuffle: Shuffle | None
+    shuffle: Order
     seed: int
     drop_last: bool
     even: bool
@@ -93,7 +103,7 @@ class Ordering:
     @classmethod
     def checked(
         cls,
-        shuffle: bool | Shuffle,
+        shuffle: bool | Shuffle | Sampling | GivenOrder,
         seed: int,
         *,
         drop_last: bool,
@@ -102,7 +112,7 @@ class Ordering:
         ranks: int | None,
         comm: Any,
     ) -> Ordering:
-        """Return the orders of arguments of ``BatchSampler``.
+        """Return the orders of arguments of ``BatchSampler``, ``shuffle`` being the chosen one.
 
         Raises:
             TypeError: ``shuffle`` or ``seed`` is none.
@@ -110,7 +120,7 @@ class Ordering:
         """
         place = Ranks(rank, ranks, comm)
         number = whole("seed", seed)
-        return cls(as_shuffle(shuffle), number, bool(drop_last), bool(even), place)
+        return cls(as_order(shuffle), number, bool(drop_last), bool(even), place)
 
 
 class EpochCursor:
@@ -129,7 +139,7 @@ class EpochCursor:
         mix: order of a ``Mix``, whose places are the samples then; None: there is none.
 
     Raises:
-        ValueError: values that make no sense, or a mix is to be shuffled.
+        ValueError: values that make no sense, or a mix is to have another order.
         TypeError: ``batch_size`` is no integer.
 
     Attributes:
@@ -153,7 +163,9 @@ class EpochCursor:
         mix: MixOrder | None = None,
     ) -> None:
         if mix is not None and ordering.shuffle is not None:
-            raise ValueError("a Mix has an order of its own: give it seed=, and not shuffle= here")
+            raise ValueError(
+                "a Mix has an order of its own: give it seed=, and not shuffle= or sampler= here"
+            )
         self._mix = mix
         self.count, self.batch_size = count, whole("batch_size", batch_size)
         self.epoch = self.used = self.version = self.said = 0
@@ -162,7 +174,17 @@ class EpochCursor:
         self.ranks, self._owner = ordering.ranks, owner
         self.last_said: int | None = None
         self._is_loaded, self._counted_from = False, 0
+        #: The order that a program makes, and of one that was loaded the checksum of its epoch.
+        self._given = self.shuffle if isinstance(self.shuffle, GivenOrder) else None
+        self._checksum: int | None = None
+        if owner is not None and self.has_batches:
+            raise ValueError("batch_sampler= says which rank has which samples: no assignment=")
         self.begin()  # refuses what is none
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether a program makes the batches, whose sizes may be any."""
+        return self._given is not None and self._given.has_batches
 
     def begin(
         self, epoch: int | None = None, used: int | None = None, *, use: bool = False
@@ -175,17 +197,17 @@ class EpochCursor:
 
         Raises:
             Error: as ``Ranks.use``.
+            ValueError: the order is another one than that of the state, or makes no sense.
         """
         rank, ranks = self.ranks.use() if use else self.ranks.now()
+        if self._given is not None:
+            self._given.check(ranks)
+            if use:
+                self._begin_given(self._given)
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
-        order: Epoch | MixEpoch
-        if self._mix is not None:
-            order = self._mix.epoch(number)
-        else:
-            seed = None if self.shuffle is None else self.seed
-            order = Epoch(self.count, seed, number, self.shuffle or GLOBAL)
+        order = self._order(number)
         shard = Shard(
-            self.count,
+            order.count,
             self.batch_size,
             rank,
             ranks,
@@ -194,6 +216,26 @@ class EpochCursor:
             even=self._even,
         )
         return EpochSlice(order, shard, self._owner, Source(self.seed, number))
+
+    def _order(self, number: int) -> EpochOrder:
+        """Return the order of an epoch."""
+        if self._mix is not None:
+            return self._mix.epoch(number)
+        if isinstance(self.shuffle, (Sampling, GivenOrder)):
+            return self.shuffle.epoch(self.count, self.seed, number)
+        seed = None if self.shuffle is None else self.seed
+        return Epoch(self.count, seed, number, self.shuffle or GLOBAL)
+
+    def _begin_given(self, given: GivenOrder) -> None:
+        """Make the epoch that a program's order has next."""
+        if (said := given.said()) is not None:
+            self.set_epoch(said)
+        found = given.begin(self.count, self.seed, self.epoch)
+        if self.used and self._checksum not in (None, found.checksum):
+            raise ValueError(
+                f"{given.name}= gives another order of epoch {self.epoch} than that of the state: "
+                "it has to follow from the epoch (set_epoch), or from draws without a generator"
+            )
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
@@ -228,8 +270,10 @@ class EpochCursor:
     def state(self, epoch: int, used: int) -> State:
         """Return the state after ``used`` samples of an epoch, over all ranks."""
         mix = {} if self._mix is None else {"mix": self._mix.signature}
+        given = {} if self._given is None else self._given.state(self.seed, epoch, used)
         return {
             **mix,
+            **given,
             "lmdbio": STATE_VERSION,
             "count": self.count,
             "shuffle": _name(self.shuffle),
@@ -271,8 +315,12 @@ class EpochCursor:
             whole(f"the state's {name}", state[name]) for name in ("epoch", "used", "seed")
         )
         Epoch(self.count, None, epoch)
-        Shard(self.count, 1, used=used)
+        if self._given is None:  # else it is known when the epoch begins
+            Shard(self._order(epoch).count, 1, used=used)
+        else:
+            self._given.load(state)
         self.seed, self.epoch, self.used = seed, epoch, used
+        self._checksum = state.get("order")
         self._is_loaded, self._counted_from = True, 0
         self.version += 1
         self.ranks.forget()
@@ -290,7 +338,7 @@ class EpochSlice:
 
     def __init__(
         self,
-        epoch: Epoch | MixEpoch,
+        epoch: EpochOrder,
         shard: Shard,
         owner: Owner | None = None,
         source: Source | None = None,
@@ -298,7 +346,7 @@ class EpochSlice:
         self.epoch, self.shard, self._owner = epoch, shard, owner
         self.source = Source(0, epoch.number) if source is None else source
         self._batches = shard.batches
-        self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
+        self._drawn: tuple[range, list[I64]] = range(0), []  # steps, and the samples of each
 
     def __len__(self) -> int:
         return self._batches
@@ -311,27 +359,33 @@ class EpochSlice:
     @property
     def expected(self) -> int:
         """About how many records will be read at random: none of an epoch that goes in order."""
-        return 0 if self.epoch.seed is None else len(self) * self.shard.batch_size
+        if self.epoch.seed is None:
+            return 0
+        if isinstance(self.epoch, GivenEpoch) and self.epoch.edges is not None:
+            return len(self) * self.epoch.batch_size
+        return len(self) * self.shard.batch_size
 
     def samples(self, step: int) -> I64:
         """Return the record indices of one step, int64, shape (samples,)."""
-        (steps, drawn), size = self._drawn, self.shard.batch_size
+        steps, drawn = self._drawn
         if step not in steps:
+            # Where records have owners, all ranks' are drawn.
+            size = self.shard.batch_size if self._owner is None else self.shard.step_size
             more = max(1, DRAWN // size)
-            if self._owner is not None:
-                more = max(1, DRAWN // self.shard.step_size)  # all ranks' are drawn
             steps = range(step, max(step + 1, min(step + more, len(self.shard))))
             drawn = self._draw(steps)
             self._drawn = steps, drawn
-        begin = (step - steps.start) * size
-        return drawn[begin : begin + size]  # only the last step may have fewer
+        return drawn[step - steps.start]
 
-    def _draw(self, steps: range) -> I64:
-        """Return the samples of steps that follow one another, joined."""
-        if self._owner is None:
-            return self.epoch.samples(self.shard.run(steps))
-        assert isinstance(self.epoch, Epoch)  # nobody holds samples of a mix
-        return np.concatenate(deal_steps(self.epoch, self.shard, steps, self._owner))
+    def _draw(self, steps: range) -> list[I64]:
+        """Return the samples of each of some steps that follow one another."""
+        if self._owner is not None:
+            return deal_steps(self.epoch, self.shard, steps, self._owner)
+        places, size = self.shard.run(steps), self.shard.batch_size
+        if isinstance(self.epoch, GivenEpoch) and self.epoch.edges is not None:
+            return self.epoch.batches(places)
+        joined = self.epoch.samples(places)  # only the last step may have fewer, or none
+        return [joined[at : at + size] for at in range(0, len(steps) * size, size)]
 
     def state(self, cursor: EpochCursor, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""
@@ -344,7 +398,7 @@ def whole_state(state: Mapping[str, Any]) -> State:
     """Return the parts of a state that say nothing of one worker or one iteration."""
     if not isinstance(state, Mapping):
         raise ValueError("this is no state of lmdbio's")
-    return {name: state[name] for name in (*NAMES, "mix") if name in state}
+    return {name: state[name] for name in (*NAMES, "mix", *STATE_NAMES) if name in state}
 
 
 def state_of(state: Mapping[str, Any]) -> State:

@@ -12,6 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.torch.draws import Source
+from lmdbio.torch.given_order import Sampler, chosen_order
 from lmdbio.torch.ranks import Communicator, refuse_second_sharding
 from lmdbio.torch.resume import EpochCursor, EpochSlice, Ordering, State
 
@@ -72,11 +73,17 @@ class RankSampler(DistributedSampler[int]):
         return self._cursor.drop_last
 
     def __len__(self) -> int:
-        """Return the number of this rank's samples in a whole epoch."""
+        """Return the number of this rank's samples in a whole epoch.
+
+        Raises:
+            TypeError: a program makes the batches, of any sizes.
+        """
+        if self._cursor.has_batches:
+            raise TypeError("batch_sampler= has batches of any sizes: len(loader) counts them")
         epoch_slice = self._cursor.begin(used=0)
         full = max(0, len(epoch_slice) - 1)
         return full * self._cursor.batch_size + (
-            len(epoch_slice.samples(full)) if len(epoch_slice) else 0
+            len(epoch_slice.shard.places(full)) if len(epoch_slice) else 0
         )
 
     def __iter__(self) -> Iterator[int]:
@@ -94,9 +101,9 @@ class Ordered:
     _cursor: EpochCursor
 
     @property
-    def batch_size(self) -> int:
-        """Number of samples of a rank's batch."""
-        return self._cursor.batch_size
+    def batch_size(self) -> int | None:
+        """Number of samples of a rank's batch; None: a ``batch_sampler`` says it of each."""
+        return None if self._cursor.has_batches else self._cursor.batch_size
 
     @property
     def drop_last(self) -> bool:
@@ -145,6 +152,11 @@ class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
         batch_size: number of samples of a rank's batch.
         shuffle: whether each epoch has another order; or a ``Shuffle``, which limits how far
             samples move.
+        sampler: order instead of ``shuffle``, of the samples of all ranks: ``Weighted``,
+            ``Buckets`` or ``Passes``; indices, the same in each epoch; a function from an epoch's
+            number to indices; or an iterable of indices that has a ``len()`` and is iterated anew
+            in each epoch, such as torch's samplers. What it draws by torch, ``random`` and
+            ``numpy.random`` follows from seed and epoch.
         seed: seed of these orders, and of a ``Dataset`` transform's draws; the same on all ranks.
         drop_last: whether to leave out a last batch that is not full.
         even: whether all ranks have equally many samples: the epoch's first ones fill up.
@@ -167,6 +179,7 @@ class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
         batch_size: int = 1,
         *,
         shuffle: bool | Shuffle = False,
+        sampler: Sampler | None = None,
         seed: int = 0,
         drop_last: bool = False,
         even: bool = True,
@@ -175,7 +188,8 @@ class BatchSampler(Ordered, torch.utils.data.Sampler[list[int]]):
         comm: Communicator | torch.distributed.ProcessGroup | None = None,
     ) -> None:
         place: Any = {"rank": rank, "ranks": ranks, "comm": comm}
-        ordering = Ordering.checked(shuffle, seed, drop_last=drop_last, even=even, **place)
+        chosen = chosen_order(shuffle, sampler)
+        ordering = Ordering.checked(chosen, seed, drop_last=drop_last, even=even, **place)
         mix = getattr(source, "mixing", None)
         self._cursor = EpochCursor(_count(source), batch_size, ordering, mix=mix)
         self._latest: Indices | None = None  # the one that was asked last

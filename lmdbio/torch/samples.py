@@ -31,6 +31,7 @@ __all__ = [
     "add_note",
     "as_errors",
     "origin",
+    "refuse_no_function",
 ]
 
 #: Treatment of an exception of a transform: "raise" it, "skip" the sample, or ask a function of
@@ -86,6 +87,13 @@ def as_errors(given: object) -> Errors:
         return given
     kind = ValueError if isinstance(given, str) else TypeError
     raise kind(f'errors is "raise", "skip", or a function of the exception, not {given!r}')
+
+
+def refuse_no_function(**given: object) -> None:
+    """Raise TypeError for an argument, by its name, that is neither None nor a function."""
+    for word, function in given.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{word}= is a function, not {function!r}")
 
 
 def add_note(error: BaseException, text: str) -> None:

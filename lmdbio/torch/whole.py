@@ -24,7 +24,7 @@ from lmdbio.records.mix import MixedBatch
 from lmdbio.records.records import ColumnBatch
 from lmdbio.records.routes import Field
 from lmdbio.system.warn import warn
-from lmdbio.torch.samples import Errors, RecordErrors, as_errors
+from lmdbio.torch.samples import Errors, RecordErrors, as_errors, refuse_no_function
 
 __all__ = [
     "BatchDecoder",
@@ -359,10 +359,12 @@ class Recipe:
             begin: argument ``worker_init_fn`` of ``Loader``.
 
         Raises:
-            TypeError: ``decode`` is no decoder, or other words are given that it goes not with.
+            TypeError: ``decode`` is no decoder, or other words are given that it goes not with; or
+                a function is none.
             ValueError, TypeError: as ``as_errors``.
         """
         whole = None
+        refuse_no_function(transform=transform, collate_fn=collate_fn)
         if decode is not None:
             single = {"transform": transform, "buffers": buffers, "collate_fn": collate_fn}
             for word in (word for word, value in single.items() if value):

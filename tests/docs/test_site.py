@@ -36,6 +36,7 @@ PART = re.compile(
     re.DOTALL,
 )
 TRAINERS = ("lightning", "accelerate", "or", "transformers")
+FRAMEWORKS = ("jax", "tensorflow", "ray", "dali", "or", "hugging", "face")
 #: Queries, as people type them, and the section that answers each.
 ANSWERS = {
     "How do I resume": "faq.html#how-do-i-resume",
@@ -46,7 +47,11 @@ ANSWERS = {
     "lmdbio or WebDataset": "faq.html#lmdbio-webdataset-or-mds",
     "uneven shards": "faq.html#my-shards-have-different-sizes-do-ranks-stay-in-step",
     "/dev/shm": "faq.html#what-are-the-files-in-devshm",
-    "memory grows": "faq.html#memory-grows-is-that-a-leak",
+    "memory grows": "faq.html#memory-grows-or-runs-out-is-that-a-leak",
+    "out of memory": "faq.html#memory-grows-or-runs-out-is-that-a-leak",
+    "corrupt": "faq.html#what-happens-to-broken-records",
+    "does it work with JAX": f"faq.html#does-it-work-with-{'-'.join(FRAMEWORKS)}",
+    "Ray": f"faq.html#does-it-work-with-{'-'.join(FRAMEWORKS)}",
 }
 
 

@@ -20,7 +20,11 @@ from lmdbio import cli
 from tests.support import ROOT
 
 DOCS = ROOT / "docs"
-GUIDES = [*sorted((DOCS / "guides").glob("*.md")), *sorted((DOCS / "concepts").glob("*.md"))]
+GUIDES = [
+    page
+    for room in ("guides", "concepts", "benchmarks")
+    for page in sorted((DOCS / room).glob("*.md"))
+]
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 WORDS_MAX = 1500
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -62,6 +62,7 @@ def test_a_view_is_the_sequence_of_its_samples(records: lmdbio.Records, indices:
     values = [value(int(i)) for i in chosen]
     assert len(view) == len(values) and list(view) == values
     assert view.indices.tolist() == chosen.tolist()
+    assert view.sizes().tolist() == list(map(len, values))
     for at in range(-len(values), len(values)):
         assert view[at] == values[at] and view.key(at) == b"%08d" % chosen[at]
     for cut in (slice(None), slice(1, 3), slice(None, None, -2), slice(9, 2)):

