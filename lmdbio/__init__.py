@@ -1,7 +1,7 @@
 """lmdbio: reads LMDB data sets at the storage's own speed, from a laptop to many MPI ranks.
 
 ``open`` replaces ``lmdb.open``; ``Records`` gives values by index; ``Reader`` gives every rank
-its share of each batch. Importing starts no MPI.
+its share of each batch; ``Writer`` makes a data set. Importing starts no MPI.
 
 All of py-lmdb's names are here: its exceptions are the same objects, its classes have their
 counterparts (lmdbio/system/pylmdb.py), and what is opened for writing is py-lmdb's own. So
@@ -35,6 +35,7 @@ _LATER = {
     "StaleError": "errors",
     "Stats": "observe.stats",
     "Transaction": "dropin.transaction",
+    "Writer": "ingest.writer",
     "Zip": "records.zipped",
     "_Database": "dropin.database",
     "open": "dropin.environment",

@@ -59,6 +59,7 @@ from lmdbio.errors import (
     ShortReadError as ShortReadError,
     StaleError as StaleError,
 )
+from lmdbio.ingest.writer import Writer as Writer
 from lmdbio.observe.stats import Stats as Stats
 from lmdbio.observe.tracing import trace as trace
 from lmdbio.placement.cache import Cache as Cache

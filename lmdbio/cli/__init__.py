@@ -1,6 +1,6 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``prediction``, ``doctor``, ``tuning``, ``bench``, ``dropin``, ``convert``,
+Uses ``prediction``, ``doctor``, ``tuning``, ``bench``, ``dropin``, ``ingest``, ``convert``,
 ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``placement``,
 ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``page``, ``remote`` and
 ``_core``; only ``__main__`` uses it.
@@ -49,6 +49,7 @@ COMMANDS = {
     "export": "export",
     "gallery": "gallery",
     "verify": "convert",
+    "import": "ingest",
     "pull": "copy",
     "plan": "plan",
     "tune": "tune",
@@ -76,8 +77,9 @@ class Commands(click.Group):
             return None
         with leaving_at_once():
             module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
-        loaded: click.Command = getattr(module, cmd_name)
-        return loaded
+        # By its own name: "import" can be no name of a function.
+        all_of = (one for one in vars(module).values() if isinstance(one, click.Command))
+        return next(one for one in all_of if one.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write no table of them: the group's own help lists all, each with an example."""
@@ -164,6 +166,7 @@ def cli() -> None:
         lmdbio export train_lmdb DIR  write a file for each record, or a tar archive
         lmdbio gallery train_lmdb     draw a page of small pictures of its records
         lmdbio verify train_lmdb      read its whole structure, and prove it sound
+        lmdbio import train/ train_lmdb     make a data set of images in folders, or of tar shards
         lmdbio pull URL train.mdb     copy a file from a server, and verify it
         lmdbio plan train_lmdb        list the reads for some records, without doing them
         lmdbio tune train_lmdb        measure its storage, and remember the best settings

@@ -24,7 +24,7 @@ from lmdbio.convert.copying import Copy
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described
-from lmdbio.system.publish import Draft
+from lmdbio.system.publish import Draft, refuse_taken
 
 __all__ = ["CompactReport", "compact"]
 
@@ -217,21 +217,12 @@ def _sidecar_bytes(data: Path) -> int:
 
 def _check_target(target: Path, source: Path, folder: bool) -> None:
     """Refuse a target that would replace anything but an empty folder."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            errno.ENOENT, "there is no such folder to put the copy into", str(target.parent)
-        )
-    if folder and target.parent.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{target}: lies inside of {source}, to which nothing is written")
-    if not os.path.lexists(target):
-        return
     if target.is_dir() and not folder:
         raise FileExistsError(
             errno.EEXIST,
             f"is a folder; a copy of {source} is a single file",
             str(target),
         )
-    if not folder or target.is_symlink() or not target.is_dir() or any(target.iterdir()):
-        raise FileExistsError(
-            errno.EEXIST, "exists already: name a path that is free", str(target)
-        )
+    refuse_taken(target, "the copy", folder=folder)
+    if folder and target.parent.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{target}: lies inside of {source}, to which nothing is written")

@@ -25,7 +25,7 @@ from types import TracebackType
 
 from lmdbio.system.log import log
 
-__all__ = ["Draft", "unwritable"]
+__all__ = ["Draft", "refuse_taken", "sync_folder", "try_lock", "unwritable"]
 
 
 class Draft:
@@ -73,7 +73,7 @@ class Draft:
                 access = os.O_RDONLY if left.is_dir() else os.O_RDWR
                 fd = os.open(left, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
-                    if _lock(fd):
+                    if try_lock(fd):
                         _discard(left)
                 finally:
                     os.close(fd)
@@ -88,7 +88,7 @@ class Draft:
             self._place.mkdir()
             with contextlib.suppress(FileNotFoundError):
                 self._open(self._place, os.O_RDONLY | os.O_DIRECTORY)
-        if not self._fds or _lock(self._fds[0]) is False or not self._there():
+        if not self._fds or try_lock(self._fds[0]) is False or not self._there():
             self._close()
             return False
         if self._inside is not None:
@@ -164,14 +164,7 @@ class Draft:
                 text = "came to exist meanwhile"
                 raise FileExistsError(errno.EEXIST, text, str(self.target)) from e
             raise self._unwritable(e) from e
-        # Some network file systems know no fsync of folders, and there may be no descriptor
-        # left; the rename is done, and atomic, all the same.
-        with contextlib.suppress(OSError):
-            parent = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
+        sync_folder(self.target.parent)
 
     def _link(self) -> None:
         """Renames a file, but fails when the goal exists."""
@@ -210,13 +203,49 @@ class Draft:
         self._remove()
 
 
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, as far as that can be done.
+
+    Some network file systems know no fsync of folders, and there may be no descriptor left; a
+    rename is done, and atomic, all the same.
+    """
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def refuse_taken(target: Path, what: str, *, folder: bool) -> None:
+    """Refuse a goal that something has already, or that has no folder to lie in.
+
+    Args:
+        target: the goal.
+        what: description of it, for messages.
+        folder: whether it is a folder, which may replace an empty one.
+
+    Raises:
+        FileNotFoundError: there is no folder to put it into.
+        FileExistsError: the goal exists.
+    """
+    if not target.parent.is_dir():
+        text = f"there is no such folder to put {what} into"
+        raise FileNotFoundError(errno.ENOENT, text, str(target.parent))
+    if not os.path.lexists(target):
+        return
+    if not folder or target.is_symlink() or not target.is_dir() or any(target.iterdir()):
+        text = "exists already: name a path that is free"
+        raise FileExistsError(errno.EEXIST, text, str(target))
+
+
 def unwritable(e: OSError, target: Path, what: str, hint: str = "") -> OSError:
     """Return ``e`` with the name of the goal, which the caller knows."""
     why = os.strerror(e.errno or 0)
     return OSError(e.errno, f"cannot write {what} here: {why}{hint}", str(target))
 
 
-def _lock(fd: int) -> bool | None:
+def try_lock(fd: int) -> bool | None:
     """True: locked. False: another holds it. None: this file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,188 @@
+"""py-lmdb's environment, whose map grows with its content, and whose errors name their cause."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from lmdbio.ingest.part import WHAT
+from lmdbio.provenance.paths import DATA
+from lmdbio.system.publish import unwritable
+from lmdbio.system.pylmdb import lmdb
+
+__all__ = ["GrowingEnvironment", "Record", "size_of"]
+
+Record = tuple[bytes, bytes]
+
+#: Map of a new file; it doubles when it is full. These are addresses: no file gets longer by it.
+MAP_BYTES = 1 << 30
+#: Room in the map for a transaction, so that its commit finds some: pages around its values, which
+#: may take twice their bytes, and the pages that it frees.
+ROOM, ROOM_BYTES = 3, 4 << 20
+
+
+def size_of(records: Iterable[tuple[bytes, ...]]) -> int:
+    """Return the bytes of keys and values."""
+    return sum(map(len, itertools.chain.from_iterable(records)))
+
+
+class GrowingEnvironment:
+    """One database of an environment that this process alone writes.
+
+    A transaction's pages are brought to the disk before its meta page: a machine that stops leaves
+    a state of a moment before, and a process that is killed the last commit.
+
+    Args:
+        folder: folder of the environment, made if it is not there.
+        target: path of the data set, for messages.
+        db: name of the database; None: the main one.
+    """
+
+    def __init__(self, folder: Path, target: Path, db: bytes | None) -> None:
+        self._folder, self._target, self._is_closed = folder, target, False
+        self._thread = ThreadPoolExecutor(1)
+        #: The transaction that goes to the disk, and the size of its records.
+        self._committing: tuple[int, Future[None]] | None = None
+        try:
+            self._environment = lmdb.open(
+                os.fsencode(folder),
+                map_size=MAP_BYTES,
+                lock=False,
+                metasync=False,
+                max_dbs=int(db is not None),
+            )
+            self._db = self._environment.open_db(db)
+        except lmdb.Error as error:
+            raise self._explained(error, 0) from error
+
+    def commit(
+        self, records: Sequence[Record], *, append: bool = False, overwrite: bool = False
+    ) -> None:
+        """Put records in one transaction, which a thread brings to the disk.
+
+        The next call, or ``close``, waits for that, and raises its error.
+
+        Args:
+            records: keys and values in the order of keys.
+            append: whether the first key is greater than all that are there.
+            overwrite: whether a key that is there gets another value.
+
+        Raises:
+            KeyExistsError: a key is there, or comes twice; nothing is put.
+            OSError: the file cannot be written.
+        """
+        self.wait()
+        size = size_of(records)
+        while True:
+            self._make_room(size)
+            txn = self._environment.begin(write=True, db=self._db)
+            try:
+                done = txn.cursor().putmulti(records, overwrite=overwrite, append=append)
+                if done[1] < len(records):
+                    break
+                self._committing = size, self._thread.submit(txn.commit)
+                return
+            except lmdb.MapFullError:
+                size *= 2  # many small records, which take more than their bytes
+            except lmdb.Error as error:
+                raise self._explained(error, size) from error
+            finally:
+                if self._committing is None:
+                    txn.abort()
+        raise lmdb.KeyExistsError(
+            f"{self._target}: key {self._repeated(records)!r} is put twice; each key has one value"
+        )
+
+    def _make_room(self, size: int) -> None:
+        """Let the map have room for records of so many bytes, and for the pages around them."""
+        info = self._environment.info()
+        used = (info["last_pgno"] + 1) * self._environment.stat()["psize"]
+        if used + ROOM * size + ROOM_BYTES > info["map_size"]:
+            self._environment.set_mapsize(2 * info["map_size"] + ROOM * size)
+
+    def wait(self) -> None:
+        """Wait until all that was put is on the disk.
+
+        Raises:
+            OSError: it cannot be written there.
+        """
+        if self._committing is None:
+            return
+        (size, done), self._committing = self._committing, None
+        try:
+            done.result()
+        except lmdb.Error as error:
+            raise self._explained(error, size) from error
+
+    def _repeated(self, records: Sequence[Record]) -> bytes:
+        """Return the first key that comes twice, or is there already."""
+        keys = [key for key, _ in records]
+        twice = (key for key, after in itertools.pairwise(keys) if key == after)
+        with self._reading() as txn:
+            return next((key for key in keys if txn.get(key) is not None), next(twice, b""))
+
+    def _explained(self, error: Exception, size: int) -> Exception:
+        """Return an error of the system as such, with the path; any other as it is.
+
+        LMDB calls a write that a full disk has cut an input/output error: the system itself is
+        asked for so much room, and says why there is none.
+        """
+        code = int(getattr(error, "code", 0))
+        if code <= 0:
+            return error
+        found = OSError(code, str(error))
+        if code == errno.EIO:
+            try:
+                with (self._folder / DATA).open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size + 1)
+            except OSError as why:
+                found = why
+        return unwritable(found, self._target, WHAT)
+
+    def _reading(self) -> Any:
+        """Begin a transaction that sees all that was put."""
+        self.wait()
+        return self._environment.begin(db=self._db)
+
+    def has(self, key: bytes) -> bool:
+        """Return whether a key is there."""
+        with self._reading() as txn:
+            return bool(txn.get(key) is not None)
+
+    def last_key(self) -> bytes:
+        """Return the greatest key; empty: there is none."""
+        with self._reading() as txn, txn.cursor() as cursor:
+            return bytes(cursor.key()) if cursor.last() else b""
+
+    def stat(self) -> Mapping[str, Any]:
+        """Return py-lmdb's counts of the database: entries, pages of each kind."""
+        with self._reading() as txn:
+            found: Mapping[str, Any] = txn.stat(self._db)
+        return found
+
+    def records(self) -> Iterator[Record]:
+        """Iterate over all records in the order of keys."""
+        with self._reading() as txn:
+            yield from txn.cursor()
+
+    def close(self, *, sync: bool = True) -> None:
+        """Close it, after all of it is on the disk. May be called again.
+
+        Args:
+            sync: whether it is brought there; an environment that is of no use need not be.
+        """
+        try:
+            if sync and not self._is_closed:
+                self.wait()
+                self._environment.sync(True)
+        except lmdb.Error as error:
+            raise self._explained(error, 0) from error
+        finally:
+            self._is_closed = True
+            self._thread.shutdown()
+            self._environment.close()

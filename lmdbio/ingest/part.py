@@ -1,0 +1,173 @@
+"""The folder of a data set that is being written.
+
+    TARGET.part/data.mdb        the records up to now
+    TARGET.part/writing.json    what is written, for the run that goes on with it
+
+Invariants:
+  - a part is locked as long as its writer lives;
+  - a part with a note holds committed records; one without is of no use, and is emptied;
+  - TARGET is a whole part, renamed: the kernel does that at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from lmdbio.errors import Error
+from lmdbio.system.publish import refuse_taken, sync_folder, try_lock, unwritable
+
+__all__ = ["WHAT", "Part"]
+
+#: The data set, in messages.
+WHAT = "the data set"
+NOTE = "writing.json"
+
+
+class Part:
+    """A part, locked.
+
+    Args:
+        target: path of the data set.
+        facts: facts, by name, of what is written: a part of the same facts is continued. None: it
+            is not continued.
+
+    Attributes:
+        target: path of the data set.
+        folder: path of the part.
+        columns: number of records of a sample that an earlier run has put; 0: records alone.
+        is_sorted: whether all that is in it was put in the order of keys.
+        is_resumed: whether an earlier run has left it.
+
+    Raises:
+        FileExistsError: the target exists, or a part of it that is another's.
+        BlockingIOError: another process writes it.
+        Error: a fact has changed.
+        OSError: nothing can be written there.
+    """
+
+    def __init__(self, target: Path, facts: Mapping[str, str] | None) -> None:
+        self.target, self._facts = target, None if facts is None else dict(facts)
+        self.folder = target.with_name(target.name + ".part")
+        self.columns, self.is_sorted = 0, True
+        if facts and _facts_in(target) == self._facts and not self.folder.exists():
+            # A run was killed between giving the name and removing the note.
+            target.rename(self.folder)
+        refuse_taken(target, WHAT, folder=True)
+        self._fd = self._lock()
+        try:
+            self.is_resumed = self._resume()
+            if not self.is_resumed:
+                _empty(self.folder)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _lock(self) -> int:
+        try:
+            self.folder.mkdir(exist_ok=True)
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unwritable(error, self.target, WHAT) from error
+        # Another writer may have published it between the two calls.
+        is_there = self.folder.exists() and os.path.samestat(self.folder.stat(), os.fstat(fd))
+        if try_lock(fd) is False or not is_there:
+            os.close(fd)
+            raise BlockingIOError(errno.EAGAIN, "another process writes it", str(self.target))
+        return fd
+
+    def _resume(self) -> bool:
+        """Read the note of an earlier run, if there is one; return whether there is.
+
+        Raises:
+            FileExistsError, Error: the part is of something else.
+        """
+        before = _facts_in(self.folder)
+        if before is None:
+            return False
+        if self._facts is None:
+            text = "holds what was written until that was broken off: remove it, or end that first"
+            raise FileExistsError(errno.EEXIST, text, str(self.folder))
+        for name in (*before, *self._facts):
+            old, new = before.get(name), self._facts.get(name)
+            if old != new:
+                raise Error(
+                    f"{self.target}: the source has changed since its import began: {name} "
+                    f"{_was(old, new)}; remove {self.folder} to begin again"
+                )
+        note = json.loads((self.folder / NOTE).read_bytes())
+        self.columns, self.is_sorted = int(note["columns"]), bool(note["is_sorted"])
+        return True
+
+    def note(self, columns: int, is_sorted: bool) -> None:
+        """Note what will be committed next, where another run is to go on with it."""
+        is_noted = (self.folder / NOTE).exists() and (columns, is_sorted) == (
+            self.columns,
+            self.is_sorted,
+        )
+        if self._facts is None or is_noted:
+            return
+        self.columns, self.is_sorted = columns, is_sorted
+        content = {"facts": self._facts, "columns": columns, "is_sorted": is_sorted}
+        draft = self.folder / (NOTE + ".new")
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.folder / NOTE)
+        except OSError as error:
+            raise unwritable(error, self.target, WHAT) from error
+
+    def publish(self) -> None:
+        """Give it the name of the data set.
+
+        Raises:
+            FileExistsError: something else has got that name.
+            OSError: nothing can be renamed there.
+        """
+        try:
+            sync_folder(self.folder)
+            self.folder.rename(self.target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                text = "came to exist meanwhile"
+                raise FileExistsError(errno.EEXIST, text, str(self.target)) from error
+            raise unwritable(error, self.target, WHAT) from error
+        sync_folder(self.target.parent)
+        (self.target / NOTE).unlink(missing_ok=True)
+        os.close(self._fd)
+
+    def leave(self) -> None:
+        """Leave a part that can be continued; remove any other one."""
+        if not (self.folder / NOTE).exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._fd)
+
+
+def _facts_in(folder: Path) -> dict[str, str] | None:
+    """Return the facts in a folder's note; None: there is no whole one."""
+    try:
+        found: dict[str, str] = json.loads((folder / NOTE).read_bytes())["facts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+def _was(old: str | None, new: str | None) -> str:
+    """Say how a fact has changed."""
+    if old is None:
+        return f"is new: {new}"
+    return f"was {old}, and is " + ("gone" if new is None else f"{new} now")
+
+
+def _empty(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()

@@ -1,0 +1,137 @@
+"""Samples in Parquet files, such as Hugging Face's: a column of values, and one of labels.
+
+    image: {bytes, path} or binary, label: a number or text     -> pairs
+
+pyarrow reads: ``pip install 'lmdbio[parquet]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmdbio.errors import Error, MissingExtraError
+from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
+from lmdbio.ingest.sources import Batch, Sample, state_of
+
+__all__ = ["ENDINGS", "Tables"]
+
+ENDINGS = (".parquet",)
+#: Columns that are labels, if nobody names any; the first of them that is there.
+LABELS = ("label", "labels", "cls", "class", "fine_label", "text", "caption")
+
+
+def _parquet() -> Any:
+    """Return pyarrow's reader.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet as found
+    except ModuleNotFoundError:
+        name = "lmdbio import of Parquet files"
+        raise MissingExtraError(name, "pyarrow", "pyarrow", "parquet") from None
+    return found
+
+
+class Tables:
+    """Files of one table, one after the other; see ``Source``.
+
+    Args:
+        files: paths of the files.
+        columns: names of the columns that are the value and the label of a sample; empty: the
+            first column of bytes, and one of ``LABELS`` if there is one.
+
+    Raises:
+        MissingExtraError: there is no pyarrow.
+        ValueError: a column is not there, or none has bytes.
+        Error, OSError: a file cannot be read.
+    """
+
+    def __init__(self, files: Sequence[Path], columns: Sequence[str]) -> None:
+        self._files, self._columns = files, tuple(columns)
+        self.metadata: Mapping[bytes, bytes] = {}
+        self.total, self.unit = 0, "samples"
+        for file in files:
+            table = self._open(file)
+            self._columns = self._columns or _usual(file, table.schema_arrow)
+            missing = set(self._columns) - set(table.schema_arrow.names)
+            if missing:
+                has = ", ".join(table.schema_arrow.names)
+                raise ValueError(f"{file}: has no column {missing.pop()!r}, but {has}")
+            self.total += table.metadata.num_rows
+        self.facts: Mapping[str, str] = {
+            **{str(file): state_of(file) for file in files},
+            "columns": " ".join(self._columns),
+        }
+
+    @staticmethod
+    def _open(file: Path) -> Any:
+        parquet = _parquet()
+        try:
+            return parquet.ParquetFile(file)
+        except OSError:
+            raise
+        except Exception as error:  # pyarrow's own, of what is no Parquet file
+            raise Error(f"{file}: {error}") from error
+
+    def batches(self, first: int) -> Iterator[Batch]:
+        """Iterate over the rows from number ``first`` on; see ``Source``."""
+        done = 0
+        for file in self._files:
+            table = self._open(file)
+            for number in range(table.num_row_groups):
+                group = table.metadata.row_group(number)
+                if done + group.num_rows <= first:
+                    done += group.num_rows
+                    continue
+                each = max(1, group.total_byte_size // max(1, group.num_rows))
+                rows = min(BATCH_SAMPLES_MAX, max(1, BATCH_BYTES // each))
+                for part in table.iter_batches(rows, [number], list(self._columns)):
+                    samples = self._samples(file, done, part)
+                    yield Batch(samples[max(0, first - done) :], done + len(samples))
+                    done += len(samples)
+
+    def _samples(self, file: Path, before: int, part: Any) -> list[Sample]:
+        columns = [
+            [_as_value(file, name, before + at, value) for at, value in enumerate(column)]
+            for name in self._columns
+            for column in [part.column(part.schema.names.index(name)).to_pylist()]
+        ]
+        return list(zip(*columns, strict=True))
+
+
+def _usual(file: Path, schema: Any) -> tuple[str, ...]:
+    """Return the columns that hold bytes, and labels.
+
+    Raises:
+        ValueError: none holds bytes.
+    """
+    kinds = {field.name: str(field.type) for field in schema}
+    bytes_of = [name for name, kind in kinds.items() if "binary" in kind]
+    if not bytes_of:
+        raise ValueError(
+            f"{file}: no column holds bytes, of {', '.join(kinds)}: name its value, and its "
+            "label, by --column"
+        )
+    return bytes_of[0], *[one for one in LABELS if one in kinds][:1]
+
+
+def _as_value(file: Path, column: str, row: int, value: Any) -> bytes:
+    """Return a value as bytes.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    if isinstance(value, str | int):
+        return str(value).encode()
+    if not isinstance(value, bytes):
+        kind = "is empty" if value is None else f"is of type {type(value).__name__}"
+        raise ValueError(
+            f"{file}: {column!r} of row {row} {kind}: bytes, text and whole numbers are imported"
+        )
+    return value
