@@ -27,7 +27,7 @@ _ERRORS = (
 WINDOW_LOG_MAX = 27
 MEMORY_BYTES_MAX = 1 << WINDOW_LOG_MAX
 _ZLIB_FIRST = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-_ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG_MAX}
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG_MAX}
 _LZ4_LENGTHS = 15  # a nibble of ones: more bytes of the length follow
 
 

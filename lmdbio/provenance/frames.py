@@ -33,7 +33,7 @@ NUMBERS_HEAD = struct.Struct("<QB")
 def compress(raw: bytes, level: int = ZSTD_LEVEL) -> bytes:
     """Compress by zstd, with the size that ``decompress`` compares, and no checksum of its own."""
     parameter = zstd.CompressionParameter
-    options = {
+    options: dict[int, int] = {
         parameter.compression_level: level,
         parameter.checksum_flag: 0,
         parameter.content_size_flag: 1,
