@@ -57,6 +57,8 @@ def __getattr__(name: str) -> object:
             pass
     if name in _LATER:
         found = getattr(__import__(f"lmdbio.{_LATER[name]}", fromlist=[name]), name)
+    elif name.endswith("Error") and (spare := _pylmdb.spare(name)) is not None:
+        return spare
     elif name in _FUNCTIONS or (name.endswith("Error") and hasattr(_pylmdb.lmdb, name)):
         found = getattr(_pylmdb.lmdb, name)
     else:

@@ -10,7 +10,7 @@ import errno
 import itertools
 import os
 
-from lmdbio.system.pylmdb import StandIn
+from lmdbio.system.pylmdb import StandIn, link_loaded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ class MovedError(Error):
 
 class PeerError(Error):
     """Another rank of a Reader failed or left; the message names it and the cause."""
+
+
+link_loaded()
 
 
 class MissingExtraError(ModuleNotFoundError):

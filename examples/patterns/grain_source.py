@@ -38,6 +38,9 @@ def batches(
     def read(indices: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return np.stack([decode(view) for view in records.read(indices)])
 
-    order = grain.MapDataset.range(len(records)).seed(seed).shuffle()[rank::ranks].repeat(epochs)
+    # Ranks that step together need equally many: what is over is another part in each epoch.
+    even = len(records) // ranks * ranks
+    order = grain.MapDataset.range(len(records)).seed(seed).shuffle()[:even][rank::ranks]
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
-    return order.batch(batch_size, drop_remainder=True).map(read).to_iter_dataset(options)
+    batched = order.repeat(epochs).batch(batch_size, drop_remainder=True)
+    return batched.map(read).to_iter_dataset(options)

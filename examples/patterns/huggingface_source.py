@@ -43,5 +43,5 @@ def stream(
     """One epoch as an IterableDataset, which ``split_dataset_by_node`` shares among ranks."""
     read = Read(path, decode)
     indices = datasets.Dataset.from_dict({"index": np.arange(len(read.records))}).shuffle(seed)
-    rows = indices.to_iterable_dataset(num_shards=shards)
+    rows = indices.to_iterable_dataset(num_shards=min(shards, len(indices)))
     return rows.map(read, batched=True, batch_size=batch_size, remove_columns="index")

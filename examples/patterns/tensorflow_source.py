@@ -44,11 +44,15 @@ def dataset(
         return tf.ensure_shape(tf.numpy_function(read, [indices], spec.dtype), (None, *spec.shape))
 
     def epoch(draw: tf.Tensor) -> tf.data.Dataset:
-        places = tf.data.Dataset.range(len(records)).shard(ranks, rank).batch(batch_size)
+        # Ranks that step together need equally many: what is over is another part in each epoch.
+        even = tf.data.Dataset.range(len(records) // ranks * ranks)
+        places = even.shard(ranks, rank).batch(batch_size)
         key = tf.stack([draw, seed])
         return places.map(
             lambda place: tf.random.experimental.index_shuffle(place, key, len(records) - 1)
         )
 
     order = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1).flat_map(epoch)
-    return order.map(batch, num_parallel_calls=threads)
+    options = tf.data.Options()  # tf.distribute would share each rank's part among all once more
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return order.map(batch, num_parallel_calls=threads).with_options(options)

@@ -282,7 +282,7 @@ def refuse_contradictions(context: click.Context) -> None:
     if "batch_size" not in given and given & {"ranks", "iteration"}:
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if {"batch_size", "limit"} <= given:
-        raise click.UsageError("--batch-size says how many: no --limit")
+        raise click.UsageError("--batch-size says how many: no --limit (--count)")
 
 
 def shares_of(

@@ -28,11 +28,16 @@ TEXT_BYTES_MAX = 64 << 10
 IMAGE_BYTES_MIN = 32
 #: Arrays, and numbers that may be their shapes or a label, that are noted.
 ARRAYS_MAX, NUMBERS_MAX = 8, 64
+#: Bytes at most from a shape to the order that is said behind it, and from an order to the bytes
+#: of an array: opcodes that remember an object, and lengths.
+TO_ORDER_MAX, TO_ARRAY_MAX = 8, 9
+#: Before any of these.
+_FAR = -16
 #: Formats that need no second look: their first bytes are many, or tell the size of the file.
 _SURE = ("BMP", "TIFF", "AVIF", "HEIF", "JPEG 2000")
 _BYTES = {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "BINSTRING", "SHORT_BINSTRING"}
 _TEXT = {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-_INTEGERS = {"BININT", "BININT1", "BININT2"}
+_NUMBERS = {"BININT", "BININT1", "BININT2", "TUPLE3"}
 #: Widths of the lengths that stand before an argument, by what ``pickletools`` calls them.
 _WIDTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
@@ -42,7 +47,7 @@ _WIDTHS = {
 }
 #: By opcode: its name, "" where nothing is to be known of it, and the length of its argument as
 #: ``pickletools`` has it.
-_NOTED = _BYTES | _TEXT | _INTEGERS | {"NEWTRUE", "NEWFALSE"}
+_NOTED = _BYTES | _TEXT | _NUMBERS | {"NEWTRUE"}
 _CODES: dict[int, tuple[str, int]] = {
     ord(code.code): (
         code.name if code.name in _NOTED else "",
@@ -136,31 +141,57 @@ def _steps(excerpt: Excerpt) -> Iterator[tuple[str, int, int]]:
         at = stop
 
 
+class _Numbers:
+    """The numbers of a pickle, and the shapes among them: three that follow one another, a tuple.
+
+    Attributes:
+        all: the numbers, as many as may be noted.
+        shapes: shapes; and where the last one ends.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[int] = []
+        self.shapes: list[list[int]] = []
+        self.shape_stop = _FAR
+        self._run: list[int] = []  # the last ones that follow one another
+        self._stop = _FAR
+
+    def take(self, name: str, start: int, stop: int, raw: bytes) -> None:
+        """Take notice of a number, or of the end of a tuple of three."""
+        follows = start - 1 == self._stop
+        if name == "TUPLE3":
+            if follows and len(self._run) == 3:
+                self.shapes.append(self._run)
+                self.shape_stop = stop
+        elif len(self.all) < NUMBERS_MAX:
+            self.all.append(int.from_bytes(raw, "little", signed=name == "BININT"))
+            self._run = [*(self._run[-2:] if follows else ()), self.all[-1]]
+            self._stop = stop
+
+
 def _in_pickle(excerpt: Excerpt) -> Embedded | None:
-    numbers: list[int] = []
-    arrays: list[Embedded] = []
+    numbers, arrays = _Numbers(), list[Embedded]()
     found: Embedded | None = None
-    has_bytes, is_in_c_order = False, True
+    has_bytes, turned_stop = False, _FAR
     for name, start, stop in _steps(excerpt):
-        if name in _INTEGERS and len(numbers) < NUMBERS_MAX:
-            raw = excerpt.part(start, stop) or b""
-            numbers.append(int.from_bytes(raw, "little", signed=name == "BININT"))
-        elif name in ("NEWTRUE", "NEWFALSE"):  # the last one before an array: Fortran's order?
-            is_in_c_order = name == "NEWFALSE"
+        if name in _NUMBERS:
+            numbers.take(name, start, stop, excerpt.part(start, stop) or b"")
+        elif name == "NEWTRUE":  # right before an array's bytes: they are in Fortran's order
+            turned_stop = stop
         elif name in _TEXT and stop - start < 4:
             text = excerpt.part(start, stop)
             has_bytes |= text in (b"u1", b"|u1")
-            if text == b"F":  # Fortran's order, which protocol 5 names behind the array
+            if text == b"F" and start - numbers.shape_stop <= TO_ORDER_MAX:  # of protocol 5
                 arrays.clear()
         elif found is None and stop - start >= IMAGE_BYTES_MIN:
             picture = Embedded(start, stop, is_text=name in _TEXT)
             if _is_image(excerpt, picture):
                 found = picture
-            elif name in _BYTES and is_in_c_order and len(arrays) < ARRAYS_MAX:
-                arrays.append(picture)
+            elif name in _BYTES and start - turned_stop > TO_ARRAY_MAX:
+                arrays += [picture] * (len(arrays) < ARRAYS_MAX)
     if found is not None:
-        return replace(found, label=numbers[0] if len(numbers) == 1 else None)
-    return _pixels(arrays, numbers) if has_bytes else None
+        return replace(found, label=numbers.all[0] if len(numbers.all) == 1 else None)
+    return _pixels(arrays, numbers.shapes) if has_bytes else None
 
 
 def _is_image(excerpt: Excerpt, picture: Embedded) -> bool:
@@ -174,9 +205,8 @@ def _is_image(excerpt: Excerpt, picture: Embedded) -> bool:
     return found is not None and (found[0] in _SURE or is_sound(image))
 
 
-def _pixels(arrays: list[Embedded], numbers: list[int]) -> Embedded | None:
+def _pixels(arrays: list[Embedded], shapes: list[list[int]]) -> Embedded | None:
     """Return the array of shape (height, width, 3), as NumPy pickles it; None: there is none."""
-    shapes = [*zip(numbers, numbers[1:], numbers[2:], strict=False)]
     for array in arrays:
         assert array.stop is not None
         length = array.stop - array.start

@@ -20,7 +20,6 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from lmdbio.planning.order import COUNT_MAX, I64, Epoch, Epochs, random_words
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.system.amounts import whole
 
 __all__ = ["Buckets", "Passes", "SampledEpoch", "Sampling", "Weighted"]
 
@@ -221,12 +221,15 @@ class Passes(Sampling):
 
     Raises:
         ValueError: ``size`` is below 1.
+        TypeError: ``shuffle`` is none of these.
     """
 
     def __init__(self, size: int, shuffle: bool | Shuffle = True) -> None:
         self._size = _size(size)
-        self._shuffle = GLOBAL if isinstance(shuffle, bool) else shuffle
-        self._is_shuffled = shuffle is not False
+        if not isinstance(shuffle, bool | np.bool_ | Shuffle):
+            raise TypeError(f"shuffle is True, False or a Shuffle, not {shuffle!r}")
+        self._shuffle = shuffle if isinstance(shuffle, Shuffle) else GLOBAL
+        self._is_shuffled = bool(shuffle)
         self.name = f"passes, {size} at a time, {self._shuffle if self._is_shuffled else 'as is'}"
 
     def places(self, count: int) -> int:
@@ -260,10 +263,7 @@ def _numbers(name: str, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def _size(given: int, name: str = "size") -> int:
-    number = index(given)
-    if not 1 <= number <= COUNT_MAX:
-        raise ValueError(f"{name} must be at least 1, not {number}")
-    return number
+    return whole(name, given, 1, COUNT_MAX)
 
 
 def _refuse_others(name: str, given: int, count: int) -> None:

@@ -21,7 +21,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from lmdbio import _core
@@ -58,8 +57,8 @@ OUTSIDE = "192.0.2.1", "2001:db8::1"
 MEET_SECONDS_MAX, WORD_SECONDS = 300.0, 10.0
 #: Between two looks for another address of rank 0; and how long one that reaches nobody may stand.
 RETRY_SECONDS, UNREACHED_SECONDS_MAX = 0.05, 30.0
-#: A store waits in C++, where Ctrl-C is not heard, so it is asked again after so long.
-STORE_SECONDS = 1.0
+#: A store waits in C++, where Ctrl-C is not heard, so it is asked instead: after such pauses.
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.01, 0.5
 
 
 class Store(Protocol):
@@ -71,8 +70,8 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Return a value, once somebody has written it."""
 
-    def wait(self, keys: list[str], timeout: timedelta) -> None:
-        """Wait until somebody has written the values; raise RuntimeError after the timeout."""
+    def check(self, keys: list[str]) -> bool:
+        """Return whether somebody has written the values; raise RuntimeError without a store."""
 
     def delete_key(self, key: str) -> object:
         """Remove a value."""
@@ -294,17 +293,16 @@ def _read_key(store: Store, deadline: float) -> bytes:
     Raises:
         PeerError: it does not.
     """
-    while True:
-        begun = time.monotonic()
-        seconds = min(max(0.001, deadline - begun), STORE_SECONDS)
-        try:
-            store.wait([KEY], timedelta(seconds=seconds))
-            return store.get(KEY)
-        except RuntimeError as error:
-            now = time.monotonic()
-            if now > deadline or now < begun + 0.9 * seconds:  # it has failed before the time
-                absence = _absence([0], MEET_SECONDS_MAX)
-                raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
+    absence, pause = _absence([0], MEET_SECONDS_MAX), PAUSE_SECONDS
+    try:
+        while not store.check([KEY]):
+            if time.monotonic() > deadline:
+                raise PeerError(f"rank 0 is lost: {absence}")
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        return store.get(KEY)
+    except RuntimeError as error:
+        raise PeerError(f"rank 0 is lost: {absence} ({error})") from error
 
 
 def _have_come(own: Rank) -> bool:

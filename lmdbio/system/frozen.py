@@ -51,6 +51,7 @@ def _made(cls: type) -> type:
         "__repr__": _text,
         "__getstate__": _values,
         "__setstate__": _restore,
+        "__replace__": _replaced,
         "__setattr__": _refuse,
         "__delattr__": _refuse,
     }
@@ -96,6 +97,12 @@ def _text(self: Any) -> str:
 def _restore(self: Any, values: list[Any]) -> None:
     for name, value in zip(self.__match_args__, values, strict=True):
         _fill(self, name, value)
+
+
+def _replaced(self: Any, /, **changes: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(self, **changes)
 
 
 def _refuse(self: object, name: str, *_: object) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import lmdb
 
-__all__ = ["Counterpart", "StandIn", "folders", "lmdb", "load"]
+__all__ = ["Counterpart", "StandIn", "folders", "link_loaded", "lmdb", "load", "spare"]
 
 #: The modules that hold py-lmdb's classes, one of which it loads.
 _CORES = ("lmdb.cpython", "lmdb.cffi")
@@ -76,6 +76,23 @@ def folders() -> list[str]:
 
 def _find() -> Any:
     return PathFinder.find_spec("lmdb")
+
+
+def spare(name: str) -> type | None:
+    """Return what stands for an exception of py-lmdb's where that cannot be loaded; else None."""
+    try:
+        load()
+    except (ImportError, OSError):  # such as where no descriptor is left
+        return _stand_ins.get(name)
+    return None
+
+
+def link_loaded() -> None:
+    """Link the exceptions of py-lmdb, where a program has loaded that before."""
+    try:
+        _loaded()
+    except (ImportError, OSError):
+        return
 
 
 def _loaded() -> ModuleType | None:
@@ -153,7 +170,13 @@ class StandIn(type):
     _theirs: str
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, of: str = ""
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        members: dict[str, Any],
+        *,
+        of: str = "",
+        **more: Any,
     ) -> StandIn:
         """Make a class that stands for one of py-lmdb's, or is derived of such a class."""
         if of:
@@ -167,24 +190,31 @@ class StandIn(type):
             bases = tuple(_theirs(known, base) for base in bases)
         elif any("_theirs" in base.__dict__ for base in bases):
             root = _stand_ins["Error"]
-            bases = (_derived(), *(base for base in bases if base is not root))
-        return super().__new__(cls, name, bases, members)
+            at = next(i for i, base in enumerate(bases) if issubclass(base, root))
+            bases = tuple(base for base in bases if base is not root)
+            if not any(issubclass(base, _derived()) for base in bases):
+                bases = (*bases[:at], _derived(), *bases[at:])
+        return super().__new__(cls, name, bases, members, **more)
 
     def __init__(
-        cls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, of: str = ""
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        members: dict[str, Any],
+        *,
+        of: str = "",
+        **more: Any,
     ) -> None:
         super().__init__(name, bases, members)
-        del of
+        del of, more  # of ``__init_subclass__``
 
-    def __call__(cls, *args: Any) -> Any:
-        """Make py-lmdb's exception; this one where py-lmdb cannot be loaded."""
-        stands = "_theirs" in cls.__dict__
+    def __call__(cls, *args: Any, **keywords: Any) -> Any:
+        """Make py-lmdb's exception, or this one; always this where py-lmdb cannot be loaded."""
         try:
-            module = load() if stands else _loaded()
+            made = _theirs(load(), cls)
         except (ImportError, OSError):  # such as where no descriptor is left
-            module = None
-        made = _theirs(module, cls) if stands and module is not None else cls
-        return type.__call__(made, *args)
+            made = cls
+        return type.__call__(made, *args, **keywords)
 
 
 def _theirs(module: Any, stand_in: type) -> Any:
@@ -215,5 +245,7 @@ def _link(module: Any) -> None:
             others = (base for base in theirs.__bases__ if base is not Exception)
             theirs.__bases__ = (*others, stand_in)
     for own in [] if _Derived is None else _Derived.__subclasses__():
-        bases = tuple(_theirs(module, base) for base in own.__bases__ if base is not _Derived)
-        own.__bases__ = bases or (module.Error,)
+        bases = [_theirs(module, base) for base in own.__bases__ if base is not _Derived]
+        if not any(issubclass(base, module.Error) for base in bases):
+            bases.insert(own.__bases__.index(_Derived), module.Error)
+        own.__bases__ = tuple(bases)

@@ -38,6 +38,8 @@ Sampler = Sampling | Iterable[Any] | Callable[[int], Iterable[Any]]
 
 #: Names in a state of what a ``GivenOrder`` adds to it.
 STATE_NAMES = ("order", "sampler")
+#: Types of the items of a mask.
+MASKS = (bool, np.bool_)
 #: Attributes in which samplers say among how many processes they share samples themselves.
 SHARES = ("num_replicas", "num_processes")
 
@@ -115,10 +117,19 @@ class GivenOrder:
         epochal = [one for one in self._parts if hasattr(one, "set_epoch")]
         #: The part whose epoch can be set, and its epoch as this object has left it.
         self._epochal, self._left_at = (epochal[0] if epochal else None), 0
-        has_state = hasattr(given, "state_dict") and hasattr(given, "load_state_dict")
-        self._has_state = has_state and not epochal
+        stateful = (
+            one
+            for one in self._parts
+            if hasattr(one, "state_dict") and hasattr(one, "load_state_dict")
+        )
+        #: The part that has a state of its own, and no epoch; and its first state, with its epoch.
+        self._stateful: Any = None if epochal else next(stateful, None)
+        self._first = (
+            0,
+            None if self._stateful is None else deepcopy(self._stateful.state_dict()),
+        )
         own = [one for one in self._parts if isinstance(_generator(one), torch.Generator)]
-        if own and not epochal and not has_state:
+        if own and not epochal and self._stateful is None:
             raise ValueError(
                 f"{self.name}= draws from a generator of its own, which goes on from epoch to "
                 f"epoch, so that no epoch can be begun again: make the {type(own[0]).__name__} "
@@ -168,7 +179,7 @@ class GivenOrder:
             return known
         if self._epochal is not None:
             self._epochal.set_epoch(number)
-        if self._has_state:
+        if self._stateful is not None:
             self._advance(seed, number)
         given, length = self._given, None
         with _draws(seed, number):
@@ -188,11 +199,23 @@ class GivenOrder:
         return made
 
     def _advance(self, seed: int, number: int) -> None:
-        """Have a sampler with a state go through the epochs before one, as far as it has not."""
+        """Have a sampler with a state go through the epochs before one, as far as it has not.
+
+        Raises:
+            ValueError: the epoch is one before the state that was loaded.
+        """
+        if number < self._next:
+            self._next, first = self._first
+            if number < self._next:
+                raise ValueError(
+                    f"{self.name}= has a state of its own, and cannot go back from epoch "
+                    f"{self._next}, whose state was loaded, to {number}"
+                )
+            self._stateful.load_state_dict(deepcopy(first))
         for passed in range(self._next, number):
             with _draws(seed, passed):
                 deque(islice(self._given, len(self._given) + 1), maxlen=0)
-        self._before, self._next = deepcopy(self._given.state_dict()), number + 1
+        self._before, self._next = deepcopy(self._stateful.state_dict()), number + 1
 
     def _made(self, given: Any, samples: int, number: int) -> GivenEpoch:
         """Return an epoch of indices, or of batches."""
@@ -226,8 +249,8 @@ class GivenOrder:
         found: dict[str, Any] = {}
         if known is not None and used:
             found["order"] = known.checksum
-        if self._has_state:
-            state = self._given.state_dict() if known is None else self._before
+        if self._stateful is not None:
+            state = self._stateful.state_dict() if known is None else self._before
             epoch = self._next if known is None else number
             found["sampler"] = {"epoch": epoch, "state": deepcopy(state)}
         return found
@@ -235,9 +258,10 @@ class GivenOrder:
     def load(self, state: Mapping[str, Any]) -> None:
         """Have the sampler go on where a state was saved, whatever its epoch was before."""
         self._left_at = self._sampler_epoch
-        if self._has_state and "sampler" in state:
-            self._given.load_state_dict(state["sampler"]["state"])
-            self._next, self._latest = state["sampler"]["epoch"], None
+        if self._stateful is not None and "sampler" in state:
+            self._next, own = state["sampler"]["epoch"], state["sampler"]["state"]
+            self._first, self._latest = (self._next, deepcopy(own)), None
+            self._stateful.load_state_dict(own)
 
 
 def _draws(seed: int, number: int) -> Making:
@@ -264,6 +288,8 @@ def _integers(given: Any, samples: int, name: str) -> I64:
     Raises:
         TypeError, IndexError: as ``as_indices``.
     """
+    if isinstance(given, list | tuple) and given and all(isinstance(one, MASKS) for one in given):
+        given = np.array(given, np.bool_)
     if not hasattr(given, "ndim"):
         try:
             given = np.fromiter(map(operator.index, given), np.int64)

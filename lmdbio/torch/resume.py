@@ -426,7 +426,7 @@ def state_of(state: Mapping[str, Any]) -> State:
     if first.get("ended") or ("steps" in first and done >= first["steps"]):
         return {**reported, "epoch": reported["epoch"] + 1, "used": 0}
     used = reported["used"] + done * first.get("step_size", 0)
-    return {**reported, "used": min(reported["count"], used)}
+    return {**reported, "used": used}  # of samples drawn again and again there may be more
 
 
 def _search(state: Any) -> Iterator[State]:

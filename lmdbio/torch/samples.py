@@ -139,6 +139,8 @@ def _file(records: Any, index: int) -> str:
         else:
             name, index = records.origin(index)
             records, prefix = records.sets[records.names.index(name)], f"of set {name!r}, "
+    if hasattr(records, "sets"):  # of a Zip
+        return " and ".join(_file(one, index) for one in records.sets)
     file, number = records.file_of(index)
     return f"{prefix}file {file}" + ("" if number == given else f" (its number {number})")
 

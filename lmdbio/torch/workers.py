@@ -211,7 +211,10 @@ class Workers:
         for way in ("threads", "processes"):
             if self._counts[way]:
                 return Setting(way, self._counts[way][0])
-        return LOOP
+        if self._may_loop:
+            return LOOP
+        self._counts["threads"] = [1]
+        return Setting("threads", 1)
 
     def note(self, handed: Handed) -> None:
         """Take notice of a batch that was handed out; ``setting`` may be another one then."""

@@ -136,6 +136,8 @@ def embedded_pictures() -> Iterator[tuple[str, str, bytes]]:
             yield "pickle of JPEG", about, pickle.dumps((encoded, 7), protocol)
             yield "pickle of JPEG", about, pickle.dumps({"img": encoded[:, None]}, protocol)
             yield "pickle of pixels", about, pickle.dumps((PIXELS, 7), protocol)
+            others = {"ok": True, "number": np.int64(3), "x": PIXELS, "sex": "F"}
+            yield "pickle of pixels", about, pickle.dumps(others, protocol)
             yield "pickle of pixels", about, pickle.dumps({"x": PIXELS.copy(), "y": 7}, protocol)
     # As Python 2 wrote them: text that is bytes.
     old = b"\x80\x02T" + struct.pack("<i", len(PHOTO)) + PHOTO + b"q\0K\x07\x86q\1."

@@ -93,7 +93,7 @@ def test_a_picture_larger_than_the_excerpt_is_found_with_its_label() -> None:
     "array",
     [
         np.asfortranarray(PIXELS), PIXELS[..., :2], PIXELS[..., 0], PIXELS.astype(np.uint16),
-        PIXELS.astype(np.int8), PIXELS[:1], PIXELS.ravel(),
+        PIXELS.astype(np.int8), PIXELS[:1], PIXELS.ravel(), (PIXELS.transpose(2, 0, 1).copy(), 3),
     ],
 )  # fmt: skip
 def test_arrays_that_are_no_plain_picture_are_none(array: Any) -> None:

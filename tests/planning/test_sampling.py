@@ -142,7 +142,7 @@ def test_passes_have_each_sample_once_wherever_epochs_end(
         (lambda: Weighted([1, np.inf]), "from 0 on"),
         (lambda: Weighted([[1, 2]]), "one number for each sample"),
         (lambda: Weighted(["a"]), "one number for each sample"),
-        (lambda: Weighted([1], 0), "size must be at least 1"),
+        (lambda: Weighted([1], 0), "size must be from 1 to"),
         (lambda: Buckets([1, np.nan], 1), "finite"),
         (lambda: Buckets([1, 2], 0), "batch_size must be"),
         (lambda: Buckets([1, 2], 1, 0), "batches must be"),

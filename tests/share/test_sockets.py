@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -52,12 +51,9 @@ class Store:
             assert self.changed.wait_for(lambda: key in self.values, SECONDS_MAX)
             return self.values[key].encode()
 
-    def wait(self, keys: list[str], timeout: timedelta) -> None:
+    def check(self, keys: list[str]) -> bool:
         with self.changed:
-            if not self.changed.wait_for(
-                lambda: self.values.keys() >= set(keys), timeout.total_seconds()
-            ):
-                raise RuntimeError("wait timeout")
+            return self.values.keys() >= set(keys)
 
     def delete_key(self, key: str) -> None:
         with self.changed:

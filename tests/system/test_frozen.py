@@ -48,6 +48,8 @@ class Kept:
     x: int
 
 
+#: Of Python 3.13 and later; before that, dataclasses have none.
+replaced = getattr(copy, "replace", dataclasses.replace)
 USES: dict[str, Callable[[Any], Any]] = {
     "fields": lambda of: [(each.name, each.default) for each in dataclasses.fields(of)],
     "document": lambda of: of.__doc__,
@@ -56,6 +58,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "by place": lambda of: dataclasses.astuple(of(1, 3, "b")),
     "by name": lambda of: dataclasses.asdict(of(y=4, x=1)),
     "changed": lambda of: dataclasses.astuple(dataclasses.replace(of(1), y=7)),
+    "replaced": lambda of: dataclasses.astuple(replaced(of(1), y=7)),
     "copied": lambda of: copy.copy(of(1)) == of(1) and copy.deepcopy(of(1)) == of(1),
     "equal": lambda of: (of(1) == of(1, 2), of(1) == of(2), of(1) != of(1), of(1) == (1, 2, None)),
     "hashed": lambda of: hash(of(1, 2, "c")),

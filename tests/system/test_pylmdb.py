@@ -122,6 +122,21 @@ RAISED = (
         "import lmdb\ntry: raise More('x')\nexcept lmdb.IncompatibleError: pass",
         "lmdbio.Error\nclass Own(errors.Error): pass\n"
         "import lmdb\ntry: raise Own('x')\nexcept lmdb.Error: pass",
+        "try: raise errors.StaleError('x')\nexcept Exception as error:\n"
+        "    import lmdb\n    assert isinstance(error, lmdb.Error)",
+        # of several classes, and with words of its own
+        "class Mixed: pass\nclass A(errors.Error, Mixed): pass\n"
+        "class B(Mixed, errors.PeerError): pass\n"
+        "class C(errors.NotFoundError): pass\nclass D(C, errors.CorruptedError): pass\n"
+        "class E(errors.IncompatibleError, errors.StaleError): pass\nimport lmdb\nlmdbio.Error\n"
+        "assert all(issubclass(kind, lmdb.Error) for kind in (A, B, C, D, E))\n"
+        "try: raise D('x')\nexcept lmdb.NotFoundError: pass",
+        "class Own(errors.StaleError):\n"
+        "    def __init__(self, text, *, at): super().__init__(text); self.at = at\n"
+        "    def __init_subclass__(cls, kind): cls.kind = kind\n"
+        "class More(Own, kind=3): pass\n"
+        "try: raise More('x', at=7)\nexcept lmdbio.Error as error:\n"
+        "    assert (error.at, error.kind) == (7, 3)",
         # through a pickle, and where lmdbio passes for py-lmdb
         "import pickle\nmade = pickle.dumps(errors.StaleError('x'))\n"
         "try: raise pickle.loads(made)\nexcept lmdbio.ProvenanceError: pass",
@@ -134,9 +149,19 @@ def test_an_exception_is_found_by_either_name(code: str) -> None:
     run(RAISED + code)
 
 
+def test_exceptions_of_a_py_lmdb_that_was_there_before_are_found() -> None:
+    run("import lmdb\nfrom lmdbio.errors import Error\n"
+        "try: lmdb.open('/nowhere', readonly=True)\nexcept Error: pass")  # fmt: skip
+
+
 def test_an_error_is_raised_where_py_lmdb_cannot_be_loaded() -> None:
     run(RAISED + "sys.path[:] = []\ntry: raise errors.InvalidError('why')\n"
         "except errors.Error as error: assert str(error) == 'why'")  # fmt: skip
+
+
+def test_a_name_is_caught_where_py_lmdb_cannot_be_loaded() -> None:
+    run(RAISED + "sys.path[:] = []\ntry: raise errors.InvalidError('why')\n"
+        "except lmdbio.Error as error: assert str(error) == 'why'")  # fmt: skip
 
 
 def test_threads_that_raise_first_find_it_whole() -> None:

@@ -122,6 +122,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
     "torch subset": lambda: SubsetRandomSampler(range(10, 40)),
     "torch weighted": lambda: WeightedRandomSampler(torch.arange(COUNT).float(), 61),
     "state": Stateful,
+    "mask as a list": lambda: [number % 3 == 1 for number in range(COUNT)],
 }
 BATCHES: dict[str, Callable[[], Any]] = {
     "torch": lambda: TorchBatches(RandomSampler(range(COUNT)), 5, False),
@@ -129,6 +130,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "array": lambda: np.arange(50).reshape(-1, 5),
     "function": lambda: lambda epoch: [[i] * (1 + i % 3) for i in range(9 + epoch)],
     "told": Epochal,
+    "state": lambda: TorchBatches(Stateful(), 5, False),
 }
 CASES = [("sampler", name) for name in SAMPLERS] + [("batch_sampler", name) for name in BATCHES]
 
@@ -356,6 +358,19 @@ def test_a_sampler_hears_of_epochs_and_is_heard(folder: Path) -> None:
     with Loader(folder, batch_sampler=sampler, transform=number) as loader:
         loader.load_state_dict(state)
         assert first + lists(loader) == wanted[3]
+
+
+@pytest.mark.parametrize("word", ["sampler", "batch_sampler"])
+def test_a_sampler_with_a_state_goes_back(folder: Path, word: str) -> None:
+    with loader_of(folder, word, "state") as loader:
+        first, second = lists(loader), lists(loader)
+        loader.set_epoch(0)
+        assert lists(loader) == first and lists(loader) == second
+
+
+def test_a_state_of_epochs_longer_than_the_data_set(folder: Path) -> None:
+    data = IterableDataset(folder, 4, sampler=Weighted(np.ones(COUNT), 5 * COUNT))
+    assert state_of({"x": {**data.state_dict(), "used": 3 * COUNT}})["used"] == 3 * COUNT
 
 
 def test_an_order_that_cannot_be_made_again_is_found(folder: Path) -> None:

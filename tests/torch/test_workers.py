@@ -146,6 +146,12 @@ def test_nothing_is_chosen_where_both_ways_are_forbidden() -> None:
         assert workers.setting == LOOP
 
 
+def test_a_loop_that_may_not_is_left_a_thread() -> None:
+    workers = Workers(0, 2, may_loop=False)
+    workers.refuse("processes", "no children here")
+    assert workers.setting == Setting("threads", 1)
+
+
 def test_a_way_that_is_refused_is_left_for_good() -> None:
     workers = Workers(4, 4)
     while workers.setting.way == "threads":
