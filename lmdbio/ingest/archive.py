@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from lmdbio.errors import Error
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
-from lmdbio.ingest.sources import IMAGES, Batch, Sample, state_of
+from lmdbio.ingest.sources import IMAGES, Batch, Sample, states_of
 
 __all__ = ["ENDINGS", "Archives"]
 
@@ -256,7 +256,7 @@ class Archives:
         for at, names in enumerate(self._names):
             self._columns |= {name.lower().encode(): at for name in names.split(";")}
         self.facts: Mapping[str, str] = {
-            **{str(shard): state_of(shard) for shard in shards},
+            **states_of(shards),
             "members": " ".join(self._names),
         }
 

@@ -122,7 +122,7 @@ def import_samples(
             raise ValueError(f"{target}: lies inside of {path}, to which nothing is written")
     source = open_source(paths, columns)
     with Writer(target, resume=source.facts, batch_bytes_max=batch_bytes_max) as writer:
-        resumed, size = len(writer), 0
+        resumed, size = writer.samples, 0
         for key, value in source.metadata.items() if not resumed else ():
             writer.put(key, value)
         for batch in source.batches(resumed):
@@ -130,11 +130,11 @@ def import_samples(
             size += size_of(batch.samples)
             if progress is not None:
                 progress(batch.done, source.total, source.unit)
-        if not len(writer):
+        if not writer.samples:
             raise Error(f"{paths[0]}: has no samples")
     return ImportReport(
         target=Path(target),
-        samples=len(writer),
+        samples=writer.samples,
         resumed_samples=resumed,
         sample_bytes=size,
         file_bytes=(Path(target) / DATA).stat().st_size,

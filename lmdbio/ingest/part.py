@@ -92,7 +92,8 @@ class Part:
         if self._facts is None:
             text = "holds what was written until that was broken off: remove it, or end that first"
             raise FileExistsError(errno.EEXIST, text, str(self.folder))
-        for name in (*before, *self._facts):
+        # A file that is new or gone changes their order, too: say the file.
+        for name in sorted((*before, *self._facts), key="order".__eq__):
             old, new = before.get(name), self._facts.get(name)
             if old != new:
                 raise Error(

@@ -13,7 +13,7 @@ from typing import Any
 
 from lmdbio.errors import Error, MissingExtraError
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
-from lmdbio.ingest.sources import Batch, Sample, state_of
+from lmdbio.ingest.sources import Batch, Sample, states_of
 
 __all__ = ["ENDINGS", "Tables"]
 
@@ -63,7 +63,7 @@ class Tables:
                 raise ValueError(f"{file}: has no column {missing.pop()!r}, but {has}")
             self.total += table.metadata.num_rows
         self.facts: Mapping[str, str] = {
-            **{str(file): state_of(file) for file in files},
+            **states_of(files),
             "columns": " ".join(self._columns),
         }
 

@@ -64,9 +64,9 @@ class Writer:
         path: folder to be made, an LMDB environment; an empty folder is replaced.
         db: name of the database; None: the main one.
         resume: facts of what is written, by name, such as ``{"source": "v2"}``. A writer that was
-            broken off, even by SIGKILL, is continued by one of the same facts: ``len(writer)``
-            says at first how many samples, or records, it has, and the program goes on with the
-            next. None: it is not continued.
+            broken off, even by SIGKILL, is continued by one of the same facts: ``samples`` says
+            at first how many it has (without ``add``, ``len(writer)`` how many records), and the
+            program goes on with the next. None: it is not continued.
         provenance: whether the set gets its provenance file.
         batch_bytes_max: size of the records that wait for a transaction, bytes.
 
@@ -112,17 +112,25 @@ class Writer:
             return int(self._environment.stat()["entries"])
         numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0][0]
         return bisect.bisect_left(
-            numbers, True, key=lambda n: not self._environment.has(first % (n + self._columns - 1))
+            numbers,
+            True,
+            key=lambda n: self._environment.get(first % (n + self._columns - 1)) is None,
         )
 
     def __len__(self) -> int:
         """Return the samples of ``add``, or else the records of ``put``, with earlier runs'."""
         return self._count
 
+    @property
+    def samples(self) -> int:
+        """Number of samples, with earlier runs': unlike the length, no record of ``put``."""
+        return self._count if self._columns else 0
+
     def put(self, key: bytes, value: Any) -> None:
         """Put a record.
 
-        Beside ``add`` it puts what is no sample, such as the names of classes.
+        Beside ``add`` it puts what is no sample, such as the names of classes. In a writer that is
+        continued, a record that is there already, of that value, is passed over.
 
         Args:
             key: key, 1 to 511 bytes.
@@ -141,7 +149,11 @@ class Writer:
                 f"{self._part.target}: key {key[:40]!r} has {len(key):,} bytes: keys have 1 to "
                 f"{KEY_BYTES_MAX}"
             )
-        self._put([(key, _as_bytes("a value", value))])
+        record = key, _as_bytes("a value", value)
+        # A program that was killed at its end puts again what it has put beside its samples.
+        if key <= self._last and self._part.is_resumed and self._environment.get(key) == record[1]:
+            return
+        self._put([record])
         self._count += not self._columns
 
     def add(self, value: Any, label: Any = None) -> None:

@@ -352,15 +352,18 @@ def test_an_import_killed_at_random_moments_has_each_sample_once(
     assert kill_and_continue(source, tmp_path / "set", wanted, long_run.cases(20, 3))
 
 
-@pytest.mark.parametrize("change", ["more", "fewer", "other", "shards"])
+@pytest.mark.parametrize("change", ["more", "fewer", "other", "shards", "order"])
 def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> None:
     names = [f"a/{number:05d}.jpg" for number in range(1000)]
     source = folder(tmp_path / "source", names, 5000)
-    if change == "shards":
+    given = [source]
+    if change in ("shards", "order"):
         shutil.rmtree(source)
         source.mkdir()
         archive(source / "0.tar", members(3000))
-    process = start(source, tmp_path / "set")
+        archive(source / "1.tar", members(10, 3000))
+        given = [source / "0.tar", source / "1.tar"]
+    process = start(*given, tmp_path / "set")
     while not (tmp_path / "set.part/writing.json").exists():
         time.sleep(0.001)
     process.kill()
@@ -374,11 +377,13 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> No
     elif change == "other":
         (source / "a/00999.jpg").write_bytes(image("other", 5000))
         text = r"source/a was 1,000 images, .* and is 1,000 images"
+    elif change == "order":
+        given, text = given[::-1], r"order was \w+, and is \w+ now"
     else:
         archive(source / "0.tar", members(3001))
         text = r"source/0.tar was \d+ bytes"
     with pytest.raises(Error, match=text):
-        import_samples([source], tmp_path / "set")
+        import_samples(given, tmp_path / "set")
 
 
 def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path) -> None:

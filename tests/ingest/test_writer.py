@@ -261,26 +261,66 @@ def test_no_room_is_said_with_the_path(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
+def test_a_set_that_lost_a_transaction_is_not_published(tmp_path: Path) -> None:
+    code = """if True:
+        import contextlib, os, resource, sys, lmdbio
+        soft = 1 << 20
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, 8 << 20))
+        with lmdbio.Writer(sys.argv[1], batch_bytes_max=100_000) as writer:
+            caught, data = 0, sys.argv[1] + ".part/data.mdb"
+            for number in range(200):
+                try:
+                    writer.add(bytes(10_000))
+                except OSError:
+                    caught += 1
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20,) * 2)
+            print(caught > 1, os.path.getsize(data) <= soft)
+    """
+    done = run(code, tmp_path / "set")
+    assert done.stdout == "True True\n" and "cannot write the data set" in done.stderr
+    assert not names(tmp_path)
+
+
+def test_ctrl_c_that_the_block_catches_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with lmdbio.Writer(tmp_path / "set", batch_bytes_max=1) as writer:
+        writer.put(b"a", b"1")
+        writer.put(b"b", b"2")
+        assert writer._environment._committing is not None
+        monkeypatch.setattr(writer._environment._committing[1], "result", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.put(b"c", b"3")
+        monkeypatch.undo()
+    assert content(tmp_path / "set") == [(b"a", b"1"), (b"b", b"2")]
+
+
 # --- continued -------------------------------------------------------------------------------
 
 CONTINUED = """if True:
     import os, signal, sys, lmdbio
     path, stop, pairs = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "pairs"
     with lmdbio.Writer(path, resume={"source": "v1"}, batch_bytes_max=50_000) as writer:
-        there = len(writer)
-        if not there:
-            writer.put(b"classes", b"[]")
-        for number in range(there, 1000):
+        writer.put(b"classes", b"[]")
+        for number in range(writer.samples, 1000):
             if number == stop:
                 os.kill(os.getpid(), signal.SIGKILL)
             writer.add(b"%d" % number * 1000, *[number] * pairs)
+        writer.put(b"z", b"")
+        if stop == 1000:
+            writer._flush()
+            writer._environment.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.mark.parametrize("kind", ["pairs", "values"])
 def test_a_killed_writer_is_continued_by_the_same_program(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "set"
-    for stop in (0, 100, 101, 700, 999):
+    for stop in (0, 100, 101, 700, 999, 1000, 1000):
         assert run(CONTINUED, target, stop, kind).returncode == -signal.SIGKILL
         assert not target.exists()
         with pytest.raises((OSError, Error)):
