@@ -8,6 +8,7 @@ mistake has an error that names it. Method: sets written in many ways are read b
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -175,8 +176,10 @@ def test_all_samples_have_a_label_or_none_has(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "link", "no parent"])
-def test_what_is_there_is_left_alone(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "no parent", "part", "mount"])
+def test_what_is_there_is_left_alone(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "set"
     if kind == "folder":
         target.mkdir()
@@ -185,10 +188,16 @@ def test_what_is_there_is_left_alone(tmp_path: Path, kind: str) -> None:
         target.write_text("mine")
     elif kind == "link":
         target.symlink_to(tmp_path / "nowhere")
+    elif kind == "part":
+        (tmp_path / "set.part").mkdir()
+        (tmp_path / "set.part/mine").write_text("mine")
+    elif kind == "mount":
+        target.mkdir()
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == target)
     else:
         target = tmp_path / "no" / "set"
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(OSError, match=r"exists already|there is no such folder"):
+    with pytest.raises(OSError, match=r"exists already|no such folder|has mine"):
         lmdbio.Writer(target)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -375,6 +384,20 @@ def test_a_writer_killed_between_name_and_note_is_continued(tmp_path: Path) -> N
     assert run(CONTINUED, target, -1, "values").returncode == 0
     assert content(target) == before
     assert "exists already" in run(CONTINUED, target, -1, "values").stderr
+
+
+def test_a_set_that_another_process_is_publishing_is_left_to_it(tmp_path: Path) -> None:
+    target = tmp_path / "set"
+    assert run(CONTINUED, target, 999, "values").returncode == -signal.SIGKILL
+    (tmp_path / "set.part").rename(target)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError, match="another process writes it"):
+            lmdbio.Writer(target, resume={"source": "v1"})
+    finally:
+        os.close(fd)
+    assert names(tmp_path) == ["set"]
 
 
 def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
