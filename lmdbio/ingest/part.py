@@ -28,7 +28,7 @@ __all__ = ["WHAT", "Part"]
 #: The data set, in messages.
 WHAT = "the data set"
 NOTE = "writing.json"
-#: What a writer makes in a part, drafts of its provenance file among them.
+#: Names that a writer gives in a part; the last ones are of its provenance file's drafts.
 OURS = re.compile(
     "|".join(map(re.escape, (DATA, DATA + SUFFIX, "sorted", NOTE, NOTE + ".new")))
     + r"|\.lmdbio-[0-9a-f]{16}-[0-9a-f]{16}\.tmp"

@@ -175,10 +175,17 @@ def test_members_are_named_and_others_passed_over(tmp_path: Path) -> None:
     assert pairs(tmp_path / "two") == [b'{"a": 1}', b"{}"]
 
 
-def link(path: Path) -> None:
+def link(path: Path, kind: bytes = tarfile.SYMTYPE) -> None:
     with tarfile.open(path, "w") as tar:
         info = tarfile.TarInfo("0.jpg")
-        info.type, info.linkname = tarfile.SYMTYPE, "elsewhere.jpg"
+        info.type, info.linkname = kind, "elsewhere.jpg"
+        tar.addfile(info)
+
+
+def sparse(path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("0.jpg")
+        info.pax_headers = {"GNU.sparse.major": "1"}
         tar.addfile(info)
 
 
@@ -205,7 +212,17 @@ def broken(path: Path) -> None:
         (lambda path: archive(path, []), "has no samples"),
         (lambda path: path.write_bytes(b""), "no end of archive"),
         (lambda path: path.write_bytes(b"no archive" * 100), "no header of tar"),
-        (link, "'0.jpg' is a link: write the archive with its content"),
+        (link, r"'0.jpg' is a link: write the archive with its content \(tar -h\)"),
+        (
+            lambda path: link(path, tarfile.LNKTYPE),
+            r"with its content \(tar --hard-dereference\)",
+        ),
+        (sparse, "'0.jpg' is sparse: write the archive without tar -S"),
+        (lambda path: path.write_bytes(archive(path, members(1)).read_bytes() * 2), "and more:"),
+        (
+            lambda path: archive(path, [*members(1)[:1], *members(2)[2:]]),
+            "'000001.cls' is a label, and the first sample has none",
+        ),
         (broken, "no header of tar: the archive is damaged"),
     ],
 )
@@ -229,6 +246,29 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path, ending: str)
             import_samples([tmp_path / f"a.{ending}"], tmp_path / "set")
         assert not (tmp_path / "set").exists()
         shutil.rmtree(tmp_path / "set.part", ignore_errors=True)
+
+
+def test_a_compressed_archive_is_checked_to_its_end(tmp_path: Path) -> None:
+    passed = [(b"0.jpg", image(0)), (b"0.npy", databases.value(0, 3 << 20)), (b"1.jpg", image(1))]
+    whole = gzip.compress(archive(tmp_path / "whole.tar", passed).read_bytes(), 1)
+    edge = archive(tmp_path / "edge.tar", [(b"0.jpg", bytes((1 << 20) - 1024))]).read_bytes()
+    wrong = bytearray(gzip.compress(edge, 1))  # its zero block ends where the buffer does
+    wrong[-8] ^= 1
+    for number, (given, text) in enumerate(
+        [
+            (whole[: len(whole) // 2], "is followed by damage"),
+            (whole * 2, "is followed by an end of archive, and more"),
+            (wrong, "is followed by damage: CRC"),
+        ]
+    ):
+        (tmp_path / f"{number}.tgz").write_bytes(given)
+        with pytest.raises(Error, match=text):
+            import_samples([tmp_path / f"{number}.tgz"], tmp_path / "set")
+
+
+def test_a_first_shard_may_be_empty(tmp_path: Path) -> None:
+    shards = [archive(tmp_path / "0.tar", []), archive(tmp_path / "1.tar", members(1))]
+    assert import_samples(shards, tmp_path / "set").samples == 1
 
 
 # --- tables ----------------------------------------------------------------------------------
@@ -269,6 +309,9 @@ def test_a_package_that_tables_take_is_named(
         (["a/1.jpg", "b/x.txt"], ["."], "b: has no image"),
         (["x.txt"], ["."], "has no image .*, and no folder of a class"),
         (["a/1.jpg"], ["nowhere"], "No such file"),
+        (["a/1.jpg", "2.jpg"], ["."], "has the image 2.jpg and the folder a"),
+        (["a/1.jpg", "0.tar"], ["."], "has 0.tar and a: "),
+        (["1.jpg", "0.tar"], ["."], "has 0.tar and 1.jpg: "),
         (["a/1.jpg", "b/1.jpg"], ["a", "b"], "one folder of images, or files of one kind"),
         (["a/1.jpg"], ["a/1.jpg"], "one folder of images, or files of one kind"),
     ],
@@ -311,7 +354,7 @@ def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int
     seed = time.time_ns()
     print(f"seed {seed}, {seconds:.2f} s")
     draw, done, continued = random.Random(seed), 0, 0
-    while done < kills:
+    while done < kills or not continued:  # moments before a first commit say little
         process = start(source, target)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(draw.uniform(0, 2 * seconds / kills))
