@@ -71,7 +71,8 @@ class Tables:
     def _open(file: Path) -> Any:
         parquet = _parquet()
         try:
-            return parquet.ParquetFile(file)
+            # Not read into memory: a row group may be as large as the file.
+            return parquet.ParquetFile(file, memory_map=True)
         except OSError:
             raise
         except Exception as error:  # pyarrow's own, of what is no Parquet file
@@ -81,7 +82,7 @@ class Tables:
         """Iterate over the rows from number ``first`` on; see ``Source``."""
         done = 0
         for file in self._files:
-            table = self._open(file)
+            table, before = self._open(file), done
             for number in range(table.num_row_groups):
                 group = table.metadata.row_group(number)
                 if done + group.num_rows <= first:
@@ -90,7 +91,7 @@ class Tables:
                 each = max(1, group.total_byte_size // max(1, group.num_rows))
                 rows = min(BATCH_SAMPLES_MAX, max(1, BATCH_BYTES // each))
                 for part in table.iter_batches(rows, [number], list(self._columns)):
-                    samples = self._samples(file, done, part)
+                    samples = self._samples(file, done - before, part)
                     yield Batch(samples[max(0, first - done) :], done + len(samples))
                     done += len(samples)
 

@@ -36,12 +36,8 @@ SAMPLES_MAX = 10**9 - 1
 #: packing.
 LEAF_SHARE = 8
 COUNT_KEY = b"num-samples"
-#: Keys of a sample of so many records, and names of their values. Pairs are counted from 1.
-KEYS = {
-    0: [],
-    1: [(b"%09d", "a value")],
-    2: [(b"image-%09d", "a value"), (b"label-%09d", "a label")],
-}
+#: Keys of a sample of so many records. Pairs are counted from 1.
+KEYS = {1: [b"%09d"], 2: [b"image-%09d", b"label-%09d"]}
 
 
 class Writer:
@@ -61,7 +57,8 @@ class Writer:
     ``batch_bytes_max``.
 
     Args:
-        path: folder to be made, an LMDB environment; an empty folder is replaced.
+        path: folder to be made, an LMDB environment; an empty folder is replaced, unless it is a
+            mount point.
         db: name of the database; None: the main one.
         resume: facts of what is written, by name, such as ``{"source": "v2"}``. A writer that was
             broken off, even by SIGKILL, is continued by one of the same facts: ``samples`` says
@@ -110,7 +107,7 @@ class Writer:
         """Return how many samples, or records, earlier runs have committed."""
         if not self._columns:
             return int(self._environment.stat()["entries"])
-        numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0][0]
+        numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0]
         return bisect.bisect_left(
             numbers,
             True,
@@ -172,36 +169,40 @@ class Writer:
             ValueError: some samples have labels and others have none.
             BadValsizeError, TypeError, Error, OSError: as ``put``.
         """
-        self.add_many([(value,) if label is None else (value, _as_label(label))])
+        self.add_many([(value,) if label is None else (value, label)])
 
     def add_many(self, samples: Sequence[Sequence[Any]]) -> None:
         """Add samples, as ``add`` does each, in less time. One transaction holds all of them.
 
         Args:
-            samples: values, or pairs of value and label, bytes or objects with their buffer.
+            samples: ``[(value,), ...]``, or ``[(value, label), ...]``, of what ``add`` takes.
 
         Raises:
-            ValueError, BadValsizeError, TypeError, Error, OSError: as ``add``.
+            ValueError, BadValsizeError, TypeError, Error, OSError: as ``add``; no sample is added.
         """
         if not samples:
             return
         columns = len(samples[0])
-        if columns not in (1, 2) or any(len(sample) != columns for sample in samples):
-            raise ValueError(f"{self._part.target}: a sample is a value, or a value and a label")
+        if columns not in KEYS or any(
+            isinstance(sample, bytes | bytearray | memoryview) or len(sample) != columns
+            for sample in samples
+        ):
+            text = "samples are tuples, (value,) or (value, label), and all of one length"
+            raise ValueError(f"{self._part.target}: {text}")
         if self._columns not in (0, columns):
             text = f"{self._part.target}: sample {self._count} has {'no ' * (columns == 1)}label"
             raise ValueError(f"{text}, unlike those before: all samples have one, or none has")
-        if not self._columns:
-            self._columns, self._count = columns, 0
-        after = self._count + len(samples)
+        first = self.samples
+        after = first + len(samples)
         if after > SAMPLES_MAX:
             raise ValueError(f"{self._part.target}: keys have room for {SAMPLES_MAX:,} samples")
-        numbers = range(self._count, after)
+        numbers = range(first, after)
         records = [
-            (key % (number + columns - 1), _as_bytes(what, sample[at]))
-            for at, (key, what) in enumerate(KEYS[columns])
-            for number, sample in zip(numbers, samples, strict=True)
+            (key % (number + columns - 1), _as_label(part) if at else _as_bytes("a value", part))
+            for at, key in enumerate(KEYS[columns])
+            for number, part in zip(numbers, [sample[at] for sample in samples], strict=True)
         ]
+        self._columns, self._count = columns, first  # not before: a refused sample says nothing
         self._put(records)
         self._count = after
 
@@ -295,6 +296,8 @@ def _as_label(given: Any) -> bytes:
     """Return a label as bytes; numbers of NumPy and torch have a buffer too, and are numbers."""
     if isinstance(given, str):
         return given.encode()
+    if isinstance(given, bytes):
+        return _as_bytes("a label", given)
     try:
         return b"%d" % operator.index(given)
     except TypeError:

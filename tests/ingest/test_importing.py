@@ -286,6 +286,11 @@ def test_tables_of_hugging_face_are_imported(tmp_path: Path) -> None:
     assert pairs(tmp_path / "set") == [(image(n), b"%d" % (n % 5)) for n in range(600)]
     with pytest.raises(ValueError, match=r"0.parquet: has no column 'text', but image, label"):
         import_samples([tmp_path / "0.parquet"], tmp_path / "two", columns=["image", "text"])
+    gap = arrow.table({"image": [b"", None], "label": [0, 1]})
+    parquet.write_table(gap, tmp_path / "gap.parquet")
+    with pytest.raises(ValueError, match=r"gap.parquet: 'image' of row 1 is empty"):
+        import_samples([tmp_path / "0.parquet", tmp_path / "gap.parquet"], tmp_path / "two")
+    shutil.rmtree(tmp_path / "two.part", ignore_errors=True)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" * 20)
     with pytest.raises(Error, match=r"bad.parquet"):
         import_samples([tmp_path / "bad.parquet"], tmp_path / "two")

@@ -127,6 +127,20 @@ def test_samples_with_labels_are_pairs(tmp_path: Path, length: int) -> None:
     assert "records lie in the order of their keys" in told
 
 
+def test_many_samples_are_added_as_each_is(tmp_path: Path) -> None:
+    with lmdbio.Writer(tmp_path / "set") as writer:
+        writer.put(b"classes", b"[]")
+        with pytest.raises(TypeError, match="a value must be bytes"):
+            writer.add(3)
+        with pytest.raises(ValueError, match=r"tuples, \(value,\) or \(value, label\)"):
+            writer.add_many([b"ab"])
+        assert writer.samples == 0 and len(writer) == 1
+        writer.add_many([(b"1", 7), (b"2", "cat"), (b"3", np.int64(1))])
+        assert writer.samples == len(writer) == 3
+    pairs = [(b"1", b"7"), (b"2", b"cat"), (b"3", b"1")]
+    assert list(lmdbio.Records(tmp_path / "set", layout="auto")) == pairs
+
+
 def test_samples_without_labels_are_records_in_their_order(tmp_path: Path) -> None:
     values = [databases.value(i, 500) for i in range(300)]
     with lmdbio.Writer(tmp_path / "set") as writer:
