@@ -11,6 +11,7 @@ Source: POSIX ustar and pax, GNU tar's long names; webdataset, ``base_plus_ext``
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -26,7 +27,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from lmdbio.errors import Error
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
-from lmdbio.ingest.sources import IMAGES, Batch, Sample, state_of
+from lmdbio.ingest.sources import IMAGES, Batch, Sample, states_of
 
 __all__ = ["ENDINGS", "Archives"]
 
@@ -87,10 +88,13 @@ class Archive:
             if kind in b"xL":
                 facts |= self._facts(kind)
             elif kind in b"0\0" + b"7":
+                if any(name.startswith(b"GNU.sparse.") for name in facts):
+                    raise self._error("is sparse: write the archive without tar -S")
                 return self._name
             elif kind not in b"5gKV":  # folders, and what says nothing of names and sizes
                 what = "is a link" if kind in b"12" else f"is of kind {kind!r}"
-                raise self._error(f"{what}: write the archive with its content (tar -h)")
+                how = "--hard-dereference" if kind in b"1" else "-h"
+                raise self._error(f"{what}: write the archive with its content (tar {how})")
             else:
                 facts = {} if kind in b"5" else facts
 
@@ -141,6 +145,7 @@ class Archive:
         block = self._buffer[at : at + BLOCK_BYTES]
         name, size_field, sum_field, kind, magic, prefix = _HEADER.unpack(block)
         if not name[0] and not any(block):
+            self._pass_end()
             return None
         try:
             # The low half of an Adler-32 is one more than the sum of all bytes, mod 65521.
@@ -191,7 +196,8 @@ class Archive:
         self._at += self._left + -self._left % BLOCK_BYTES
         self._left = 0
         if self._at > self._end:
-            self._file.seek(self._at - self._end, 1)
+            with self._naming_damage():
+                self._file.seek(self._at - self._end, 1)
             self._at = self._end
 
     def _take(self, size: int) -> int:
@@ -206,14 +212,36 @@ class Archive:
         left = self._end - self._at
         self._buffer[:left] = bytes(self._buffer[self._at : self._end])
         self._at, self._end = 0, left
+        while self._end < size:
+            if not self._read_on():
+                raise self._error("is followed by no end of archive: it is cut, or still written")
+
+    def _read_on(self) -> int:
+        """Read on into the buffer; return how many bytes: 0 at the file's end."""
+        with self._naming_damage():
+            count: int = self._file.readinto(self._buffer[self._end :])  # type: ignore[attr-defined]
+        self._end += count
+        return count
+
+    def _pass_end(self) -> None:
+        """Read zeros to the file's end, where gzip sees whether its sum is right.
+
+        Raises:
+            Error: there are other bytes, such as those of an archive that was appended.
+        """
+        while True:
+            if self._memory.count(0, self._at, self._end) != self._end - self._at:
+                raise self._error(
+                    "is followed by an end of archive, and more: one file has one archive"
+                )
+            self._at = self._end = 0
+            if not self._read_on():
+                return
+
+    @contextlib.contextmanager
+    def _naming_damage(self) -> Iterator[None]:
         try:
-            while self._end < size:
-                count = self._file.readinto(self._buffer[self._end :])  # type: ignore[attr-defined]
-                if not count:
-                    raise self._error(
-                        "is followed by no end of archive: it is cut, or still written"
-                    )
-                self._end += count
+            yield
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._error(f"is followed by damage: {error}") from error
 
@@ -253,22 +281,27 @@ class Archives:
         self.total, self.unit = self._ends[-1] >> 20, "MiB"
         self._columns: dict[bytes, int] = {}
         self._names = tuple(columns) or self._usual()
+        #: Labels that nobody has named, and that would be lost: those of the first sample are.
+        self._strays = () if columns or len(self._names) > 1 else LABELS
         for at, names in enumerate(self._names):
             self._columns |= {name.lower().encode(): at for name in names.split(";")}
         self.facts: Mapping[str, str] = {
-            **{str(shard): state_of(shard) for shard in shards},
+            **states_of(shards),
             "members": " ".join(self._names),
         }
 
     def _usual(self) -> tuple[str, ...]:
         """Return the members that the first sample has."""
-        found = next(self._samples(Archive(self._shards[0]), wants_all=True), None)
-        if found is None:
+        for shard in self._shards:
+            found = next(self._samples(Archive(shard), wants_all=True), None)
+            if found is not None:
+                break
+        else:
             raise ValueError(f"{self._shards[0]}: has no samples")
         endings = [ending.decode("utf-8", "replace") for ending in found[1]]
         if not set(endings) & set(IMAGES):
             raise ValueError(
-                f"{self._shards[0]}: the first sample has no image, but {', '.join(endings)}: "
+                f"{shard}: the first sample has no image, but {', '.join(endings)}: "
                 "name its value, and its label, by --column"
             )
         return ";".join(IMAGES), *[one for one in LABELS if one in endings][:1]
@@ -339,6 +372,12 @@ class Archives:
                     raise ValueError(f"{archive.path}: two members are called {text!r}")
                 if wants_all or ending in self._columns:
                     members[ending] = archive.read() if skip <= 0 else b""
+                elif ending.decode("utf-8", "replace") in self._strays:
+                    text = name.decode("utf-8", "backslashreplace")
+                    raise ValueError(
+                        f"{archive.path}: {text!r} is a label, and the first sample has none: "
+                        "name the value, and the label, by --column"
+                    )
             if base is not None:
                 yield base, members
         finally:

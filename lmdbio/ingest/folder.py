@@ -78,14 +78,21 @@ class Folder:
         folder: path of the folder.
 
     Raises:
-        ValueError: there are no images, or a class has none.
+        ValueError: there are no images, or a class has none; or some lie beside the classes.
         OSError: it cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
         path = os.path.normpath(folder)
         with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
+            kinds = {entry.name: entry.is_dir() for entry in entries}
+        names = sorted(name for name, is_folder in kinds.items() if is_folder)
+        image = next((name for name in kinds if name.lower().endswith(ENDINGS)), None)
+        if names and image not in (None, *names):
+            raise ValueError(
+                f"{path}: has the image {image} and the folder {names[0]}: images lie in the "
+                "folders of their classes, or all in one"
+            )
         self._classes = [_Class(f"{path}/{name}", is_deep=True) for name in names]
         self._has_labels = bool(names)
         if not names:

@@ -48,6 +48,8 @@ class GrowingEnvironment:
         self._thread = ThreadPoolExecutor(1)
         #: The transaction that goes to the disk, and the size of its records.
         self._committing: tuple[int, Future[None]] | None = None
+        #: Why a transaction is lost, and with it the set.
+        self._failure: Exception | None = None
         try:
             self._environment = lmdb.open(
                 os.fsencode(folder),
@@ -109,15 +111,19 @@ class GrowingEnvironment:
         """Wait until all that was put is on the disk.
 
         Raises:
-            OSError: it cannot be written there.
+            OSError: it cannot be written there; each later call raises it again.
         """
+        if self._failure is not None:
+            raise self._failure
         if self._committing is None:
             return
-        (size, done), self._committing = self._committing, None
+        size, done = self._committing
         try:
             done.result()
         except lmdb.Error as error:
-            raise self._explained(error, size) from error
+            self._failure = self._explained(error, size)
+            raise self._failure from error
+        self._committing = None  # not before: Ctrl-C ends the call, and not the transaction
 
     def _repeated(self, records: Sequence[Record]) -> bytes:
         """Return the first key that comes twice, or is there already."""
@@ -139,7 +145,11 @@ class GrowingEnvironment:
         if code == errno.EIO:
             try:
                 with (self._folder / DATA).open("r+b") as file:
-                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size + 1)
+                    end = os.fstat(file.fileno()).st_size
+                    try:
+                        os.posix_fallocate(file.fileno(), end, size + 1)
+                    finally:  # a program that tries again and again grows no file
+                        file.truncate(end)
             except OSError as why:
                 found = why
         return unwritable(found, self._target, WHAT)
@@ -149,10 +159,11 @@ class GrowingEnvironment:
         self.wait()
         return self._environment.begin(db=self._db)
 
-    def has(self, key: bytes) -> bool:
-        """Return whether a key is there."""
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None: it is not there."""
         with self._reading() as txn:
-            return bool(txn.get(key) is not None)
+            found: bytes | None = txn.get(key)
+        return found
 
     def last_key(self) -> bytes:
         """Return the greatest key; empty: there is none."""

@@ -17,7 +17,7 @@ from lmdbio.ingest import archive, table
 from lmdbio.ingest.archive import Archives
 from lmdbio.ingest.folder import Folder
 from lmdbio.ingest.growing import size_of
-from lmdbio.ingest.sources import Source
+from lmdbio.ingest.sources import IMAGES, Source
 from lmdbio.ingest.table import Tables
 from lmdbio.ingest.writer import BATCH_BYTES_MAX, Writer
 from lmdbio.provenance.freshness import Progress
@@ -85,11 +85,23 @@ def open_source(paths: Sequence[str | os.PathLike[str]], columns: Sequence[str] 
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the archives or tables that a folder has, or else the path itself."""
+    """Return the archives or tables that a folder has, or else the path itself.
+
+    Raises:
+        ValueError: the folder has images or folders beside them, which would be lost.
+    """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     inside = sorted(path.iterdir()) if path.is_dir() else []
-    return [file for file in inside if file.name.endswith(ENDINGS)] or [path]
+    files = [file for file in inside if file.name.endswith(ENDINGS)]
+    for other in set(inside) - set(files) if files else ():
+        is_folder = other.is_dir() and not other.name.startswith(".")
+        if is_folder or other.suffix[1:].lower() in IMAGES:
+            raise ValueError(
+                f"{path}: has {files[0].name} and {other.name}: a source is of one kind; "
+                "name the files, or move one of them away"
+            )
+    return files or [path]
 
 
 def import_samples(
@@ -122,7 +134,7 @@ def import_samples(
             raise ValueError(f"{target}: lies inside of {path}, to which nothing is written")
     source = open_source(paths, columns)
     with Writer(target, resume=source.facts, batch_bytes_max=batch_bytes_max) as writer:
-        resumed, size = len(writer), 0
+        resumed, size = writer.samples, 0
         for key, value in source.metadata.items() if not resumed else ():
             writer.put(key, value)
         for batch in source.batches(resumed):
@@ -130,11 +142,11 @@ def import_samples(
             size += size_of(batch.samples)
             if progress is not None:
                 progress(batch.done, source.total, source.unit)
-        if not len(writer):
+        if not writer.samples:
             raise Error(f"{paths[0]}: has no samples")
     return ImportReport(
         target=Path(target),
-        samples=len(writer),
+        samples=writer.samples,
         resumed_samples=resumed,
         sample_bytes=size,
         file_bytes=(Path(target) / DATA).stat().st_size,

@@ -14,11 +14,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from lmdbio.errors import Error
+from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.system.publish import refuse_taken, sync_folder, try_lock, unwritable
 
 __all__ = ["WHAT", "Part"]
@@ -26,6 +28,11 @@ __all__ = ["WHAT", "Part"]
 #: The data set, in messages.
 WHAT = "the data set"
 NOTE = "writing.json"
+#: Names that a writer gives in a part; the last ones are of its provenance file's drafts.
+OURS = re.compile(
+    "|".join(map(re.escape, (DATA, DATA + SUFFIX, "sorted", NOTE, NOTE + ".new")))
+    + r"|\.lmdbio-[0-9a-f]{16}-[0-9a-f]{16}\.tmp"
+)
 
 
 class Part:
@@ -54,12 +61,16 @@ class Part:
         self.target, self._facts = target, None if facts is None else dict(facts)
         self.folder = target.with_name(target.name + ".part")
         self.columns, self.is_sorted = 0, True
-        if facts and _facts_in(target) == self._facts and not self.folder.exists():
-            # A run was killed between giving the name and removing the note.
-            target.rename(self.folder)
-        refuse_taken(target, WHAT, folder=True)
-        self._fd = self._lock()
+        # A run was killed between giving the name and removing the note; or it is at that now.
+        is_named = self._is_named()
+        if not is_named:
+            refuse_taken(target, WHAT, folder=True)
+        self._fd = self._lock(target if is_named else self.folder)
         try:
+            if is_named:
+                if not self._is_named():  # its writer has ended before the lock
+                    refuse_taken(target, WHAT, folder=True)
+                target.rename(self.folder)
             self.is_resumed = self._resume()
             if not self.is_resumed:
                 _empty(self.folder)
@@ -67,14 +78,19 @@ class Part:
             os.close(self._fd)
             raise
 
-    def _lock(self) -> int:
+    def _is_named(self) -> bool:
+        """Return whether a part of these facts has the name of the data set, and its note yet."""
+        is_same = bool(self._facts) and _facts_in(self.target) == self._facts
+        return is_same and not self.folder.exists()
+
+    def _lock(self, folder: Path) -> int:
         try:
-            self.folder.mkdir(exist_ok=True)
-            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder.mkdir(exist_ok=True)
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise unwritable(error, self.target, WHAT) from error
         # Another writer may have published it between the two calls.
-        is_there = self.folder.exists() and os.path.samestat(self.folder.stat(), os.fstat(fd))
+        is_there = folder.exists() and os.path.samestat(folder.stat(), os.fstat(fd))
         if try_lock(fd) is False or not is_there:
             os.close(fd)
             raise BlockingIOError(errno.EAGAIN, "another process writes it", str(self.target))
@@ -92,7 +108,8 @@ class Part:
         if self._facts is None:
             text = "holds what was written until that was broken off: remove it, or end that first"
             raise FileExistsError(errno.EEXIST, text, str(self.folder))
-        for name in (*before, *self._facts):
+        # A file that is new or gone changes their order, too: say the file.
+        for name in sorted((*before, *self._facts), key="order".__eq__):
             old, new = before.get(name), self._facts.get(name)
             if old != new:
                 raise Error(
@@ -166,7 +183,17 @@ def _was(old: str | None, new: str | None) -> str:
 
 
 def _empty(folder: Path) -> None:
-    for left in folder.iterdir():
+    """Remove what a dead run left.
+
+    Raises:
+        FileExistsError: something in it is another's; nothing is removed.
+    """
+    found = list(folder.iterdir())
+    other = next((left for left in found if not OURS.fullmatch(left.name)), None)
+    if other is not None:
+        text = f"has {other.name}, which no writer has put there: move that folder away"
+        raise FileExistsError(errno.EEXIST, text, str(folder))
+    for left in found:
         if left.is_dir():
             shutil.rmtree(left)
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["IMAGES", "Batch", "Sample", "Source", "state_of"]
+__all__ = ["IMAGES", "Batch", "Sample", "Source", "states_of"]
 
 #: A value, and its label if the samples of the source have labels.
 Sample = tuple[bytes] | tuple[bytes, bytes]
@@ -52,7 +54,11 @@ class Source(Protocol):
         ...
 
 
-def state_of(file: Path) -> str:
-    """Return a file's state, in words."""
-    found = file.stat()
-    return f"{found.st_size} bytes, changed at {found.st_mtime_ns} ns"
+def states_of(files: Sequence[Path]) -> dict[str, str]:
+    """Return the state of each file, in words, and that of their order, which samples follow."""
+    order = hashlib.blake2b(b"\0".join(map(os.fsencode, files)), digest_size=8).hexdigest()
+    states = {str(file): file.stat() for file in files}
+    return {
+        name: f"{found.st_size} bytes, changed at {found.st_mtime_ns} ns"
+        for name, found in states.items()
+    } | {"order": order}

@@ -36,12 +36,8 @@ SAMPLES_MAX = 10**9 - 1
 #: packing.
 LEAF_SHARE = 8
 COUNT_KEY = b"num-samples"
-#: Keys of a sample of so many records, and names of their values. Pairs are counted from 1.
-KEYS = {
-    0: [],
-    1: [(b"%09d", "a value")],
-    2: [(b"image-%09d", "a value"), (b"label-%09d", "a label")],
-}
+#: Keys of a sample of so many records. Pairs are counted from 1.
+KEYS = {1: [b"%09d"], 2: [b"image-%09d", b"label-%09d"]}
 
 
 class Writer:
@@ -61,12 +57,13 @@ class Writer:
     ``batch_bytes_max``.
 
     Args:
-        path: folder to be made, an LMDB environment; an empty folder is replaced.
+        path: folder to be made, an LMDB environment; an empty folder is replaced, unless it is a
+            mount point.
         db: name of the database; None: the main one.
         resume: facts of what is written, by name, such as ``{"source": "v2"}``. A writer that was
-            broken off, even by SIGKILL, is continued by one of the same facts: ``len(writer)``
-            says at first how many samples, or records, it has, and the program goes on with the
-            next. None: it is not continued.
+            broken off, even by SIGKILL, is continued by one of the same facts: ``samples`` says
+            at first how many it has (without ``add``, ``len(writer)`` how many records), and the
+            program goes on with the next. None: it is not continued.
         provenance: whether the set gets its provenance file.
         batch_bytes_max: size of the records that wait for a transaction, bytes.
 
@@ -110,19 +107,27 @@ class Writer:
         """Return how many samples, or records, earlier runs have committed."""
         if not self._columns:
             return int(self._environment.stat()["entries"])
-        numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0][0]
+        numbers, first = range(SAMPLES_MAX), KEYS[self._columns][0]
         return bisect.bisect_left(
-            numbers, True, key=lambda n: not self._environment.has(first % (n + self._columns - 1))
+            numbers,
+            True,
+            key=lambda n: self._environment.get(first % (n + self._columns - 1)) is None,
         )
 
     def __len__(self) -> int:
         """Return the samples of ``add``, or else the records of ``put``, with earlier runs'."""
         return self._count
 
+    @property
+    def samples(self) -> int:
+        """Number of samples, with earlier runs': unlike the length, no record of ``put``."""
+        return self._count if self._columns else 0
+
     def put(self, key: bytes, value: Any) -> None:
         """Put a record.
 
-        Beside ``add`` it puts what is no sample, such as the names of classes.
+        Beside ``add`` it puts what is no sample, such as the names of classes. In a writer that is
+        continued, a record that is there already, of that value, is passed over.
 
         Args:
             key: key, 1 to 511 bytes.
@@ -141,7 +146,11 @@ class Writer:
                 f"{self._part.target}: key {key[:40]!r} has {len(key):,} bytes: keys have 1 to "
                 f"{KEY_BYTES_MAX}"
             )
-        self._put([(key, _as_bytes("a value", value))])
+        record = key, _as_bytes("a value", value)
+        # A program that was killed at its end puts again what it has put beside its samples.
+        if key <= self._last and self._part.is_resumed and self._environment.get(key) == record[1]:
+            return
+        self._put([record])
         self._count += not self._columns
 
     def add(self, value: Any, label: Any = None) -> None:
@@ -160,36 +169,40 @@ class Writer:
             ValueError: some samples have labels and others have none.
             BadValsizeError, TypeError, Error, OSError: as ``put``.
         """
-        self.add_many([(value,) if label is None else (value, _as_label(label))])
+        self.add_many([(value,) if label is None else (value, label)])
 
     def add_many(self, samples: Sequence[Sequence[Any]]) -> None:
         """Add samples, as ``add`` does each, in less time. One transaction holds all of them.
 
         Args:
-            samples: values, or pairs of value and label, bytes or objects with their buffer.
+            samples: ``[(value,), ...]``, or ``[(value, label), ...]``, of what ``add`` takes.
 
         Raises:
-            ValueError, BadValsizeError, TypeError, Error, OSError: as ``add``.
+            ValueError, BadValsizeError, TypeError, Error, OSError: as ``add``; no sample is added.
         """
         if not samples:
             return
         columns = len(samples[0])
-        if columns not in (1, 2) or any(len(sample) != columns for sample in samples):
-            raise ValueError(f"{self._part.target}: a sample is a value, or a value and a label")
+        if columns not in KEYS or any(
+            isinstance(sample, bytes | bytearray | memoryview) or len(sample) != columns
+            for sample in samples
+        ):
+            text = "samples are tuples, (value,) or (value, label), and all of one length"
+            raise ValueError(f"{self._part.target}: {text}")
         if self._columns not in (0, columns):
             text = f"{self._part.target}: sample {self._count} has {'no ' * (columns == 1)}label"
             raise ValueError(f"{text}, unlike those before: all samples have one, or none has")
-        if not self._columns:
-            self._columns, self._count = columns, 0
-        after = self._count + len(samples)
+        first = self.samples
+        after = first + len(samples)
         if after > SAMPLES_MAX:
             raise ValueError(f"{self._part.target}: keys have room for {SAMPLES_MAX:,} samples")
-        numbers = range(self._count, after)
+        numbers = range(first, after)
         records = [
-            (key % (number + columns - 1), _as_bytes(what, sample[at]))
-            for at, (key, what) in enumerate(KEYS[columns])
-            for number, sample in zip(numbers, samples, strict=True)
+            (key % (number + columns - 1), _as_label(part) if at else _as_bytes("a value", part))
+            for at, key in enumerate(KEYS[columns])
+            for number, part in zip(numbers, [sample[at] for sample in samples], strict=True)
         ]
+        self._columns, self._count = columns, first  # not before: a refused sample says nothing
         self._put(records)
         self._count = after
 
@@ -283,6 +296,8 @@ def _as_label(given: Any) -> bytes:
     """Return a label as bytes; numbers of NumPy and torch have a buffer too, and are numbers."""
     if isinstance(given, str):
         return given.encode()
+    if isinstance(given, bytes):
+        return _as_bytes("a label", given)
     try:
         return b"%d" % operator.index(given)
     except TypeError:

@@ -234,7 +234,9 @@ def refuse_taken(target: Path, what: str, *, folder: bool) -> None:
         raise FileNotFoundError(errno.ENOENT, text, str(target.parent))
     if not os.path.lexists(target):
         return
-    if not folder or target.is_symlink() or not target.is_dir() or any(target.iterdir()):
+    # Nothing can be renamed to a folder where another file system is mounted.
+    is_free = folder and target.is_dir() and not target.is_symlink() and not target.is_mount()
+    if not is_free or any(target.iterdir()):
         text = "exists already: name a path that is free"
         raise FileExistsError(errno.EEXIST, text, str(target))
 

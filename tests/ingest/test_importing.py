@@ -175,10 +175,17 @@ def test_members_are_named_and_others_passed_over(tmp_path: Path) -> None:
     assert pairs(tmp_path / "two") == [b'{"a": 1}', b"{}"]
 
 
-def link(path: Path) -> None:
+def link(path: Path, kind: bytes = tarfile.SYMTYPE) -> None:
     with tarfile.open(path, "w") as tar:
         info = tarfile.TarInfo("0.jpg")
-        info.type, info.linkname = tarfile.SYMTYPE, "elsewhere.jpg"
+        info.type, info.linkname = kind, "elsewhere.jpg"
+        tar.addfile(info)
+
+
+def sparse(path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("0.jpg")
+        info.pax_headers = {"GNU.sparse.major": "1"}
         tar.addfile(info)
 
 
@@ -205,7 +212,17 @@ def broken(path: Path) -> None:
         (lambda path: archive(path, []), "has no samples"),
         (lambda path: path.write_bytes(b""), "no end of archive"),
         (lambda path: path.write_bytes(b"no archive" * 100), "no header of tar"),
-        (link, "'0.jpg' is a link: write the archive with its content"),
+        (link, r"'0.jpg' is a link: write the archive with its content \(tar -h\)"),
+        (
+            lambda path: link(path, tarfile.LNKTYPE),
+            r"with its content \(tar --hard-dereference\)",
+        ),
+        (sparse, "'0.jpg' is sparse: write the archive without tar -S"),
+        (lambda path: path.write_bytes(archive(path, members(1)).read_bytes() * 2), "and more:"),
+        (
+            lambda path: archive(path, [*members(1)[:1], *members(2)[2:]]),
+            "'000001.cls' is a label, and the first sample has none",
+        ),
         (broken, "no header of tar: the archive is damaged"),
     ],
 )
@@ -231,6 +248,29 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path, ending: str)
         shutil.rmtree(tmp_path / "set.part", ignore_errors=True)
 
 
+def test_a_compressed_archive_is_checked_to_its_end(tmp_path: Path) -> None:
+    passed = [(b"0.jpg", image(0)), (b"0.npy", databases.value(0, 3 << 20)), (b"1.jpg", image(1))]
+    whole = gzip.compress(archive(tmp_path / "whole.tar", passed).read_bytes(), 1)
+    edge = archive(tmp_path / "edge.tar", [(b"0.jpg", bytes((1 << 20) - 1024))]).read_bytes()
+    wrong = bytearray(gzip.compress(edge, 1))  # its zero block ends where the buffer does
+    wrong[-8] ^= 1
+    for number, (given, text) in enumerate(
+        [
+            (whole[: len(whole) // 2], "is followed by damage"),
+            (whole * 2, "is followed by an end of archive, and more"),
+            (wrong, "is followed by damage: CRC"),
+        ]
+    ):
+        (tmp_path / f"{number}.tgz").write_bytes(given)
+        with pytest.raises(Error, match=text):
+            import_samples([tmp_path / f"{number}.tgz"], tmp_path / "set")
+
+
+def test_a_first_shard_may_be_empty(tmp_path: Path) -> None:
+    shards = [archive(tmp_path / "0.tar", []), archive(tmp_path / "1.tar", members(1))]
+    assert import_samples(shards, tmp_path / "set").samples == 1
+
+
 # --- tables ----------------------------------------------------------------------------------
 
 
@@ -246,6 +286,11 @@ def test_tables_of_hugging_face_are_imported(tmp_path: Path) -> None:
     assert pairs(tmp_path / "set") == [(image(n), b"%d" % (n % 5)) for n in range(600)]
     with pytest.raises(ValueError, match=r"0.parquet: has no column 'text', but image, label"):
         import_samples([tmp_path / "0.parquet"], tmp_path / "two", columns=["image", "text"])
+    gap = arrow.table({"image": [b"", None], "label": [0, 1]})
+    parquet.write_table(gap, tmp_path / "gap.parquet")
+    with pytest.raises(ValueError, match=r"gap.parquet: 'image' of row 1 is empty"):
+        import_samples([tmp_path / "0.parquet", tmp_path / "gap.parquet"], tmp_path / "two")
+    shutil.rmtree(tmp_path / "two.part", ignore_errors=True)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" * 20)
     with pytest.raises(Error, match=r"bad.parquet"):
         import_samples([tmp_path / "bad.parquet"], tmp_path / "two")
@@ -269,6 +314,9 @@ def test_a_package_that_tables_take_is_named(
         (["a/1.jpg", "b/x.txt"], ["."], "b: has no image"),
         (["x.txt"], ["."], "has no image .*, and no folder of a class"),
         (["a/1.jpg"], ["nowhere"], "No such file"),
+        (["a/1.jpg", "2.jpg"], ["."], "has the image 2.jpg and the folder a"),
+        (["a/1.jpg", "0.tar"], ["."], "has 0.tar and a: "),
+        (["1.jpg", "0.tar"], ["."], "has 0.tar and 1.jpg: "),
         (["a/1.jpg", "b/1.jpg"], ["a", "b"], "one folder of images, or files of one kind"),
         (["a/1.jpg"], ["a/1.jpg"], "one folder of images, or files of one kind"),
     ],
@@ -311,7 +359,7 @@ def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int
     seed = time.time_ns()
     print(f"seed {seed}, {seconds:.2f} s")
     draw, done, continued = random.Random(seed), 0, 0
-    while done < kills:
+    while done < kills or not continued:  # moments before a first commit say little
         process = start(source, target)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(draw.uniform(0, 2 * seconds / kills))
@@ -352,15 +400,18 @@ def test_an_import_killed_at_random_moments_has_each_sample_once(
     assert kill_and_continue(source, tmp_path / "set", wanted, long_run.cases(20, 3))
 
 
-@pytest.mark.parametrize("change", ["more", "fewer", "other", "shards"])
+@pytest.mark.parametrize("change", ["more", "fewer", "other", "shards", "order"])
 def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> None:
     names = [f"a/{number:05d}.jpg" for number in range(1000)]
     source = folder(tmp_path / "source", names, 5000)
-    if change == "shards":
+    given = [source]
+    if change in ("shards", "order"):
         shutil.rmtree(source)
         source.mkdir()
         archive(source / "0.tar", members(3000))
-    process = start(source, tmp_path / "set")
+        archive(source / "1.tar", members(10, 3000))
+        given = [source / "0.tar", source / "1.tar"]
+    process = start(*given, tmp_path / "set")
     while not (tmp_path / "set.part/writing.json").exists():
         time.sleep(0.001)
     process.kill()
@@ -374,11 +425,13 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> No
     elif change == "other":
         (source / "a/00999.jpg").write_bytes(image("other", 5000))
         text = r"source/a was 1,000 images, .* and is 1,000 images"
+    elif change == "order":
+        given, text = given[::-1], r"order was \w+, and is \w+ now"
     else:
         archive(source / "0.tar", members(3001))
         text = r"source/0.tar was \d+ bytes"
     with pytest.raises(Error, match=text):
-        import_samples([source], tmp_path / "set")
+        import_samples(given, tmp_path / "set")
 
 
 def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path) -> None:

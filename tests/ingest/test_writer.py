@@ -8,6 +8,7 @@ mistake has an error that names it. Method: sets written in many ways are read b
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -126,6 +127,20 @@ def test_samples_with_labels_are_pairs(tmp_path: Path, length: int) -> None:
     assert "records lie in the order of their keys" in told
 
 
+def test_many_samples_are_added_as_each_is(tmp_path: Path) -> None:
+    with lmdbio.Writer(tmp_path / "set") as writer:
+        writer.put(b"classes", b"[]")
+        with pytest.raises(TypeError, match="a value must be bytes"):
+            writer.add(3)
+        with pytest.raises(ValueError, match=r"tuples, \(value,\) or \(value, label\)"):
+            writer.add_many([b"ab"])
+        assert writer.samples == 0 and len(writer) == 1
+        writer.add_many([(b"1", 7), (b"2", "cat"), (b"3", np.int64(1))])
+        assert writer.samples == len(writer) == 3
+    pairs = [(b"1", b"7"), (b"2", b"cat"), (b"3", b"1")]
+    assert list(lmdbio.Records(tmp_path / "set", layout="auto")) == pairs
+
+
 def test_samples_without_labels_are_records_in_their_order(tmp_path: Path) -> None:
     values = [databases.value(i, 500) for i in range(300)]
     with lmdbio.Writer(tmp_path / "set") as writer:
@@ -175,8 +190,10 @@ def test_all_samples_have_a_label_or_none_has(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "link", "no parent"])
-def test_what_is_there_is_left_alone(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "no parent", "part", "mount"])
+def test_what_is_there_is_left_alone(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "set"
     if kind == "folder":
         target.mkdir()
@@ -185,10 +202,16 @@ def test_what_is_there_is_left_alone(tmp_path: Path, kind: str) -> None:
         target.write_text("mine")
     elif kind == "link":
         target.symlink_to(tmp_path / "nowhere")
+    elif kind == "part":
+        (tmp_path / "set.part").mkdir()
+        (tmp_path / "set.part/mine").write_text("mine")
+    elif kind == "mount":
+        target.mkdir()
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == target)
     else:
         target = tmp_path / "no" / "set"
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(OSError, match=r"exists already|there is no such folder"):
+    with pytest.raises(OSError, match=r"exists already|no such folder|has mine"):
         lmdbio.Writer(target)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -261,26 +284,66 @@ def test_no_room_is_said_with_the_path(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
+def test_a_set_that_lost_a_transaction_is_not_published(tmp_path: Path) -> None:
+    code = """if True:
+        import contextlib, os, resource, sys, lmdbio
+        soft = 1 << 20
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, 8 << 20))
+        with lmdbio.Writer(sys.argv[1], batch_bytes_max=100_000) as writer:
+            caught, data = 0, sys.argv[1] + ".part/data.mdb"
+            for number in range(200):
+                try:
+                    writer.add(bytes(10_000))
+                except OSError:
+                    caught += 1
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20,) * 2)
+            print(caught > 1, os.path.getsize(data) <= soft)
+    """
+    done = run(code, tmp_path / "set")
+    assert done.stdout == "True True\n" and "cannot write the data set" in done.stderr
+    assert not names(tmp_path)
+
+
+def test_ctrl_c_that_the_block_catches_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with lmdbio.Writer(tmp_path / "set", batch_bytes_max=1) as writer:
+        writer.put(b"a", b"1")
+        writer.put(b"b", b"2")
+        assert writer._environment._committing is not None
+        monkeypatch.setattr(writer._environment._committing[1], "result", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.put(b"c", b"3")
+        monkeypatch.undo()
+    assert content(tmp_path / "set") == [(b"a", b"1"), (b"b", b"2")]
+
+
 # --- continued -------------------------------------------------------------------------------
 
 CONTINUED = """if True:
     import os, signal, sys, lmdbio
     path, stop, pairs = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "pairs"
     with lmdbio.Writer(path, resume={"source": "v1"}, batch_bytes_max=50_000) as writer:
-        there = len(writer)
-        if not there:
-            writer.put(b"classes", b"[]")
-        for number in range(there, 1000):
+        writer.put(b"classes", b"[]")
+        for number in range(writer.samples, 1000):
             if number == stop:
                 os.kill(os.getpid(), signal.SIGKILL)
             writer.add(b"%d" % number * 1000, *[number] * pairs)
+        writer.put(b"z", b"")
+        if stop == 1000:
+            writer._flush()
+            writer._environment.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.mark.parametrize("kind", ["pairs", "values"])
 def test_a_killed_writer_is_continued_by_the_same_program(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "set"
-    for stop in (0, 100, 101, 700, 999):
+    for stop in (0, 100, 101, 700, 999, 1000, 1000):
         assert run(CONTINUED, target, stop, kind).returncode == -signal.SIGKILL
         assert not target.exists()
         with pytest.raises((OSError, Error)):
@@ -335,6 +398,20 @@ def test_a_writer_killed_between_name_and_note_is_continued(tmp_path: Path) -> N
     assert run(CONTINUED, target, -1, "values").returncode == 0
     assert content(target) == before
     assert "exists already" in run(CONTINUED, target, -1, "values").stderr
+
+
+def test_a_set_that_another_process_is_publishing_is_left_to_it(tmp_path: Path) -> None:
+    target = tmp_path / "set"
+    assert run(CONTINUED, target, 999, "values").returncode == -signal.SIGKILL
+    (tmp_path / "set.part").rename(target)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError, match="another process writes it"):
+            lmdbio.Writer(target, resume={"source": "v1"})
+    finally:
+        os.close(fd)
+    assert names(tmp_path) == ["set"]
 
 
 def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
