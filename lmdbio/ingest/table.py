@@ -18,6 +18,8 @@ from lmdbio.ingest.sources import Batch, Sample, states_of
 __all__ = ["ENDINGS", "Tables"]
 
 ENDINGS = (".parquet",)
+#: Bytes of a column that are read at once.
+BUFFER_BYTES = 1 << 20
 #: Columns that are labels, if nobody names any; the first of them that is there.
 LABELS = ("label", "labels", "cls", "class", "fine_label", "text", "caption")
 
@@ -71,9 +73,9 @@ class Tables:
     def _open(file: Path) -> Any:
         parquet = _parquet()
         try:
-            # A row group may be as large as the file: of 400 MB, it takes 567 MiB of memory if it
-            # is read, and 191 if it is mapped, beside pages that the kernel takes back.
-            return parquet.ParquetFile(file, memory_map=True)
+            # A row group may be as large as the file, and is not read beforehand. It is not mapped
+            # either: who cut the file meanwhile would end this process.
+            return parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES)
         except OSError:
             raise
         except Exception as error:  # pyarrow's own, of what is no Parquet file

@@ -164,4 +164,10 @@ def test_grain_reads_records(pictures: Path) -> None:
 
     epoch = batches(str(pictures), 6, len, seed=3, epochs=1)
     seen = [int(one) for batch in epoch for one in batch]
-    assert sorted(seen) == sorted(len(value) for _, value in content(pictures))
+    wanted = sorted(len(value) for _, value in content(pictures))
+    assert sorted(seen) == wanted and len(wanted) % 7
+    shares = [
+        list(batches(str(pictures), 1, len, seed=3, epochs=1, rank=rank, ranks=7))
+        for rank in range(7)
+    ]
+    assert {len(share) for share in shares} == {len(wanted) // 7}, "ranks step together"

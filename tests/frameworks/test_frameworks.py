@@ -227,6 +227,8 @@ def test_tensorflow_shuffles_all_indices(path: str, reads: list[int]) -> None:
     shares = [dataset(path, BATCH, number, spec, seed=1, rank=rank, ranks=2) for rank in range(2)]
     seen = [flat(share.as_numpy_iterator()) for share in shares]
     assert [len(one) for one in seen] == [50, 50] and is_shuffled(flat(seen))
+    thirds = [dataset(path, BATCH, number, spec, seed=1, rank=rank, ranks=3) for rank in range(3)]
+    assert [len(flat(one.as_numpy_iterator())) for one in thirds] == [33, 33, 33]
 
 
 def picture(index: int) -> bytes:
