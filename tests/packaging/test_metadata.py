@@ -116,8 +116,8 @@ def test_the_workflow_runs_what_every_change_passes_on_the_oldest_and_the_newest
     assert job["strategy"]["matrix"]["python"] == [listed[0], listed[-1]]
     # One of each machine that wheels are for (MACHINES of packaging/build_wheel.py).
     assert [each.endswith("-arm") for each in job["strategy"]["matrix"]["runner"]] == [False, True]
-    (script,) = (step["run"] for step in job["steps"] if "run" in step)
-    assert script == ".ci/run" and os.access(ROOT / script, os.X_OK)
+    *_, script = (step["run"] for step in job["steps"] if "run" in step)
+    assert script.split()[-1] == ".ci/run" and os.access(ROOT / ".ci/run", os.X_OK)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)

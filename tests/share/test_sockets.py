@@ -431,6 +431,9 @@ def test_a_rank_that_comes_to_no_barrier_is_named_by_all_others(
 
     on_all(ranks, run)
     # It hears of it wherever it meets the others next.
+    deadline = time.monotonic() + SECONDS_MAX
+    while transports[absent].lost() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
     with pytest.raises(PeerError, match=f"rank {absent} is lost"):
         transports[absent].barrier()
     end(transports)

@@ -7,6 +7,7 @@ Where another process maps it, or a file system has no other place for it (tmpfs
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import re
@@ -29,7 +30,9 @@ def put_out(file: Path, pages: Iterable[int] | None = None) -> None:
     gc.disable()  # what it unmaps might be other memory by the time that it is forgotten
     try:
         for address, size in _mapped(file):
-            if _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_DONTNEED):
+            failed = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_DONTNEED)
+            # A thread that ends may have unmapped it since: then nothing is to be forgotten.
+            if failed and ctypes.get_errno() != errno.ENOMEM:
                 raise OSError(ctypes.get_errno(), f"madvise of {file}")
     finally:
         if collects:
