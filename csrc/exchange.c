@@ -14,7 +14,7 @@ enum { STACK_BYTES = 256 * 1024 };
 /* Between two looks the thread sleeps an eighth of the time in which nothing has moved: not long
  * where something is under way or awaited, unless it is so for seconds. MPICH looks first and takes in
  * afterwards. */
-enum { NAP_PART = 8, LONG_PART = 256, PROBES = 2 };
+enum { NAP_PART = 8, LONG_PART = 64, PROBES = 2 };
 static const uint64_t NAP_NS_MIN = 20000, NAP_NS_MAX = 2000000, NAP_NS_IDLE = 20000000;
 
 /* --- control messages ------------------------------------------------------------------ */
