@@ -44,7 +44,7 @@ __all__ = ["JointSupply"]
 TIMEOUT_FACTOR, TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX = 8, 1.0, 4.0
 #: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part; and the
 #: part of a longer wait after which a root looks again: a look takes 0.2 ms of a core.
-NAP_MS_MIN, NAP_MS_MAX, RESTED_SHARE = 1, 40, 1 / 64
+NAP_MS_MIN, NAP_MS_MAX, RESTED_SHARE = 1, 80, 1 / 64
 #: Once rows were revoked, the same roots are waited for this part of the time, until none had to
 #: be revoked for so long, seconds.
 IMPATIENT_PART, IMPATIENT_SECONDS = 20, 5.0
