@@ -17,7 +17,7 @@ Uses ``convert``, ``provenance`` and ``system``.
 Invariants:
   - py-lmdb writes; a data set has its name once it is whole, on the disk, and described by its
     provenance file;
-  - what is committed to the part is a number of whole samples from the first one on, and that
-    number follows from the part itself: so a run goes on exactly where another one ended;
+  - the part holds whole samples, from the first one on, and itself tells their number: a run goes
+    on exactly where another one has ended;
   - memory is bounded by batches, whatever the size of the source.
 """

@@ -92,16 +92,28 @@ def _files(path: Path) -> list[Path]:
     """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    inside = sorted(path.iterdir()) if path.is_dir() else []
-    files = [file for file in inside if file.name.endswith(ENDINGS)]
-    for other in set(inside) - set(files) if files else ():
-        is_folder = other.is_dir() and not other.name.startswith(".")
-        if is_folder or other.suffix[1:].lower() in IMAGES:
-            raise ValueError(
-                f"{path}: has {files[0].name} and {other.name}: a source is of one kind; "
-                "name the files, or move one of them away"
-            )
-    return files or [path]
+    if not path.is_dir():
+        return [path]
+    files, other = list[Path](), ""
+    with os.scandir(path) as entries:  # of millions of images, no list is made
+        for entry in entries:
+            if entry.name.endswith(ENDINGS):
+                files.append(path / entry.name)
+            elif _is_sample(entry):
+                other = entry.name
+    if files and other:
+        raise ValueError(
+            f"{path}: has {files[0].name} and {other}: a source is of one kind; name the files, "
+            "or move one of them away"
+        )
+    return sorted(files) or [path]
+
+
+def _is_sample(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry of a folder is an image, or may have some."""
+    if entry.name.rpartition(".")[2].lower() in IMAGES:
+        return True
+    return entry.is_dir() and not entry.name.startswith(".")
 
 
 def import_samples(

@@ -93,14 +93,19 @@ class Writer:
         named = {} if self._name is None else {"database": os.fsdecode(self._name)}
         facts = None if resume is None else {**resume, **named}
         self._part = Part(Path(path).absolute(), facts)
+        #: The records of a sample; 0: there are records alone.
+        self._columns = self._part.columns
         try:
-            target = self._part.target
-            self._environment = GrowingEnvironment(self._part.folder, target, self._name)
-            #: The greatest key that is put, and the records of a sample; 0: records alone.
-            self._last, self._columns = self._environment.last_key(), self._part.columns
-            self._count = self._find_count()
+            folder, target = self._part.folder, self._part.target
+            self._environment = GrowingEnvironment(folder, target, self._name)
         except BaseException:
             self._part.leave()
+            raise
+        try:
+            #: The greatest key that is put.
+            self._last, self._count = self._environment.last_key(), self._find_count()
+        except BaseException:
+            self._leave()
             raise
 
     def _find_count(self) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from lmdbio.inside.excerpt import Excerpt
-from lmdbio.system import zstd
+from lmdbio.system.zstd import zstd
 
 __all__ = ["find_packing", "unpack"]
 

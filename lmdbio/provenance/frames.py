@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lmdbio._core import Extents
 from lmdbio.errors import ProvenanceError
-from lmdbio.system import zstd
+from lmdbio.system.zstd import zstd
 
 __all__ = [
     "compress",

@@ -130,17 +130,6 @@ class Counterpart(type):
         made._theirs = of
         return made
 
-    def __init__(
-        cls,
-        name: str,
-        bases: tuple[type, ...],
-        members: dict[str, Any],
-        *,
-        of: str | type | None = None,
-    ) -> None:
-        super().__init__(name, bases, members)
-        del of
-
     def __instancecheck__(cls, instance: Any) -> bool:
         return cls.__subclasscheck__(type(instance))
 
@@ -195,18 +184,6 @@ class StandIn(type):
             if not any(issubclass(base, _derived()) for base in bases):
                 bases = (*bases[:at], _derived(), *bases[at:])
         return super().__new__(cls, name, bases, members, **more)
-
-    def __init__(
-        cls,
-        name: str,
-        bases: tuple[type, ...],
-        members: dict[str, Any],
-        *,
-        of: str = "",
-        **more: Any,
-    ) -> None:
-        super().__init__(name, bases, members)
-        del of, more  # of ``__init_subclass__``
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         """Make py-lmdb's exception, or this one; always this where py-lmdb cannot be loaded."""

@@ -288,9 +288,9 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
         chosen = chosen_order(shuffle, sampler, batch_sampler, batch_size, drop_last)
-        words: Any = (source, cache, assignment, as_order(chosen), keys)
-        words += (threads, processes, rank, comm, given)
-        sharing = choose_sharing(LoaderWords(*words), find_group())
+        words = LoaderWords(source, cache, assignment, as_order(chosen), keys, threads, processes)
+        words = words._replace(rank=rank, comm=comm, options=given)
+        sharing = choose_sharing(words, find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         orders = Ordering.checked(chosen, seed, comm=sharing.comm, **order)
         each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
