@@ -37,7 +37,8 @@ SECONDS_MAX = 240.0
 #: Of the file, read with readahead off: that is often ten times slower, and does not depend on
 #: how much is read.
 CALIBRATION_BYTES = 16 * MIB
-#: Measured on two cores and a disk of 1.6 GB/s: megabytes (10^6) of values in each data set, time
+#: Measured on two cores and a disk of 1.6 GB/s, with 128 KiB of kernel readahead, by which py-lmdb
+#: takes longest: megabytes (10^6) of values in each data set, time
 #: to write and convert both, time of a round; and the time that starting readers takes besides.
 MEGABYTES, PREPARING_SECONDS, ROUND_SECONDS, STARTING_SECONDS = 504, 65, 48, 30
 #: MPICH then splits its ranks as if they ran on two machines.
@@ -321,7 +322,7 @@ def conclude(made: Demonstration) -> str:
 
 
 def estimate(megabytes: int, repeats: int) -> str:
-    """Return how long all of it takes, about, in words.
+    """Return how long all of it takes at most, about, in words.
 
     Args:
         megabytes: size of the values of each data set, 10^6 bytes.

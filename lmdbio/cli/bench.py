@@ -251,7 +251,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     progress = wide_console(stderr=True)
     progress.print(
         f"Writes two data sets into {data}, and reads them by each reader in turns, {repeats} "
-        f"times: about {demonstration.estimate(megabytes, repeats)}. (A quick look: --megabytes "
+        f"times: up to {demonstration.estimate(megabytes, repeats)}. (A quick look: --megabytes "
         "200 --repeats 2)",
         highlight=False,
         markup=False,
