@@ -69,7 +69,15 @@ typedef struct {
     const uint8_t *begin, *end; /* of its mapping */
 } copy;
 
-static _Thread_local copy *volatile under_way;
+/* Given to a thread as it begins. By default the first use allocates what a library that is loaded
+ * late has of it: glibc aborts there without memory, and a signal's handler may not allocate. */
+#ifdef __GLIBC__
+#define THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+#else /* musl loads no library late that asks for it */
+#define THREAD_LOCAL _Thread_local
+#endif
+
+static THREAD_LOCAL copy *volatile under_way;
 
 /* A process has one handler for a signal, whatever we think of globals. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -129,8 +137,8 @@ static bool look_at_handler(void)
 /* The same as it was this second. */
 static bool is_guarded(uint32_t second)
 {
-    static _Thread_local uint32_t looked;
-    static _Thread_local bool found;
+    static THREAD_LOCAL uint32_t looked;
+    static THREAD_LOCAL bool found;
     if (looked != second) {
         looked = second;
         found = look_at_handler();
@@ -366,7 +374,7 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
  * the kernel, so the clock says when to ask. */
 static bool has_waited(void)
 {
-    static _Thread_local long known; /* 0, as a thread's are when it begins */
+    static THREAD_LOCAL long known; /* 0, as a thread's are when it begins */
     struct rusage used;
     bool more;
     if (getrusage(RUSAGE_THREAD, &used) != 0)
