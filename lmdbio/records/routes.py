@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,34 +66,46 @@ class Field(NamedTuple):
         offset: offset of the field, bytes from the start of each record.
         size: size of the field, bytes.
         address, room: address and size of the memory, bytes.
+        rows: records of the batch whose fields are wanted there.
     """
 
     offset: int
     size: int
     address: int
     room: int
+    rows: slice = slice(None)
 
-    def packed(self, extents: _core.Extents) -> _core.Packed | None:
-        """Return where the fields of records lie in the file, and in the memory.
+    def located(self, extents: _core.Extents) -> _core.Extents | None:
+        """Return where the field of each record lies in the file; None: a record is too short.
 
         Args:
-            extents: extents of the records, dtype ``EXTENT``.
-
-        Returns:
-            None: a record is too short, or the memory is.
+            extents: extents of the batch's records, dtype ``EXTENT``.
         """
-        count = len(extents)
-        total = count * self.size
+        if not len(extents) or int(extents["length"].min()) < self.offset + self.size:
+            return None
+        fields: _core.Extents = extents.copy()
+        if self.offset:
+            fields["offset"] += np.uint64(self.offset)
+        fields["length"] = self.size
+        return fields
+
+    def packed(self, fields: _core.Extents) -> _core.Packed | None:
+        """Return where the wanted rows lie, there and in the memory; None: that is too small.
+
+        Args:
+            fields: fields of the batch's records, from ``located``.
+        """
+        wanted = fields[self.rows]
+        total = len(wanted) * self.size
         if not total or total > self.room:
             return None
-        if int(extents["length"].min()) < self.offset + self.size:
-            return None
-        fields = np.empty(count, _core.EXTENT)
-        fields["offset"] = extents["offset"] + np.uint64(self.offset)
-        fields["length"] = self.size
-        places = np.arange(0, total, self.size, dtype=np.uint64)
-        lengths = np.full(count, self.size, np.uint64)
-        return _core.Packed(fields, lengths, places, total, total)
+        return _core.Packed(wanted, *_rows_of(len(wanted), self.size), total, total)
+
+
+@lru_cache(16)
+def _rows_of(count: int, size: int) -> tuple[U64, U64]:
+    """Return the lengths of rows of so many bytes, and their offsets one behind the other."""
+    return np.full(count, size, np.uint64), np.arange(0, count * size, size, dtype=np.uint64)
 
 
 class _EarlyBlock(Block):
@@ -275,8 +288,13 @@ class Routes:
             False: the page cache lacks a part of one, or a record is too short.
         """
         located, size = monotonic_ns(), 0
+        found: dict[tuple[int, int], _core.Extents | None] = {}
         for field in fields:
-            packed = field.packed(extents)
+            which = field.offset, field.size
+            if which not in found:
+                found[which] = field.located(extents)
+            lies = found[which]
+            packed = None if lies is None else field.packed(lies)
             if self.gatherer is None or packed is None:
                 return False
             if not self.gatherer.copy(packed, field.address):
