@@ -35,7 +35,7 @@ from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
-from lmdbio.reading.file_cache import FileCache
+from lmdbio.reading.file_cache import FileCache, Lent
 from lmdbio.records.ahead import as_indices
 
 if TYPE_CHECKING:
@@ -106,6 +106,16 @@ class Field(NamedTuple):
 def _rows_of(count: int, size: int) -> tuple[U64, U64]:
     """Return the lengths of rows of so many bytes, and their offsets one behind the other."""
     return np.full(count, size, np.uint64), np.arange(0, count * size, size, dtype=np.uint64)
+
+
+def _copy_fields(lent: Lent, packed: _core.Packed, field: Field) -> bool:
+    """Copy fields of records out of memory that has the whole file; False: one lies behind it."""
+    offsets = packed.extents["offset"]
+    if int(offsets.max()) > lent.size - field.size:
+        return False
+    sources, targets = offsets + np.uint64(lent.address), packed.offsets + np.uint64(field.address)
+    _core.copy_rows(sources, packed.lengths, targets)
+    return True
 
 
 class _EarlyBlock(Block):
@@ -229,10 +239,7 @@ class Routes:
         lent = self.file_cache.lend()
         if lent is None:
             return None
-        if self.file_cache.place == "mapping":
-            self.source.guard_mapped()
-        else:
-            self.source.guard()
+        self._guard_lent()
         lengths = np.ascontiguousarray(extents["length"])
         self.counter.lent(lengths)
         return Batch.over(
@@ -277,7 +284,7 @@ class Routes:
         return packed_batch(memory, packed, wanted)
 
     def fills(self, begun: int, extents: _core.Extents, fields: Sequence[Field]) -> bool:
-        """Copy fields of records out of the page cache to where they are wanted, of any size.
+        """Copy fields of cached records to where they are wanted, of any size.
 
         Args:
             begun: the moment at which locating them began.
@@ -285,9 +292,9 @@ class Routes:
             fields: fields to copy, at least one.
 
         Returns:
-            False: the page cache lacks a part of one, or a record is too short.
+            False: file cache and page cache lack a part of one, or a record is too short.
         """
-        located, size = monotonic_ns(), 0
+        located, size, lent = monotonic_ns(), 0, self.file_cache.lend()
         found: dict[tuple[int, int], _core.Extents | None] = {}
         for field in fields:
             which = field.offset, field.size
@@ -295,13 +302,28 @@ class Routes:
                 found[which] = field.located(extents)
             lies = found[which]
             packed = None if lies is None else field.packed(lies)
-            if self.gatherer is None or packed is None:
+            if packed is None:
                 return False
-            if not self.gatherer.copy(packed, field.address):
+            if lent is not None:
+                is_copied = _copy_fields(lent, packed, field)
+            else:
+                gatherer = self.gatherer
+                is_copied = gatherer is not None and gatherer.copy(packed, field.address)
+            if not is_copied:
                 return False
             size += packed.size
-        self.counter.gathered(begun, located, len(extents), size)
+        if lent is None:
+            self.counter.gathered(begun, located, len(extents), size)
+        else:
+            self._guard_lent()
+            self.counter.lent(np.ascontiguousarray(extents["length"]))
         return True
+
+    def _guard_lent(self) -> None:
+        if self.file_cache.place == "mapping":
+            self.source.guard_mapped()
+        else:
+            self.source.guard()
 
     def planned(self, extents: _core.Extents) -> Block:
         """Begin to read records into memory of their own, behind the stream ahead.

@@ -311,8 +311,9 @@ def test_keys_are_those_of_the_batch(folder: Path, decoder: Any) -> None:
 
 @pytest.mark.parametrize("threads", [0, 3])
 @pytest.mark.parametrize("batch_size", [1, 7, 20])
+@pytest.mark.parametrize("readahead", [None, False, True])
 def test_runs_of_brief_batches_are_those_made_one_by_one(
-    tmp_path: Path, batch_size: int, threads: int
+    tmp_path: Path, batch_size: int, threads: int, readahead: bool | None
 ) -> None:
     values = [databases.value(i, 3000) for i in range(COUNT)]
     path = written(tmp_path / "db", values)
