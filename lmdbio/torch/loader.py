@@ -225,7 +225,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         worker_init_fn: function of a worker process's number, called once in each that starts;
             there, torch's ``get_worker_info()`` gives number, count and seed. Processes alone make
             the batches then.
-        ahead: number of batches that are prefetched.
+        ahead: number of batches that are prefetched; runs of up to 4 MiB, if these are of fields.
         pin_memory: whether tensors go to page-locked memory, for transfers to a GPU.
         cache: tiers of a cache: a ``Cache``, text ("memory=8G", or with a disk
             "memory=8G,disk=/local/scratch"), or "auto". Of ranks that share it one root of each
