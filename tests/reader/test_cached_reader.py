@@ -248,6 +248,27 @@ def test_a_reader_that_moves_goes_on_with_what_it_has_in_memory(
         assert told == [bytes(value) for rows in plain for value in rows]
 
 
+@pytest.mark.parametrize("was_stuck", [False, True])
+def test_memory_that_a_disk_may_still_fill_is_not_handed_on(
+    path: Path, values: list[bytes], was_stuck: bool, tmp_path: Path
+) -> None:
+    """By a read that was given up when the disk did not answer."""
+    first = Reader(path, 7, cache=f"memory=64K,disk={tmp_path}", shuffle="global")
+    next(first)
+    assert first._shard is not None and first._shard.shard.back is not None
+    left = first._shard.leave()
+    if was_stuck:
+        first._shard.shard.back.note_stuck()
+    with moved(first, None, start=0, seed=1) as second:
+        assert second._shard is not None
+        again = second._shard.leave()
+        assert left is not None and again is not None
+        assert (again.memory is left.memory) != was_stuck
+        rows = next(second)
+        assert [bytes(value) for value in rows] == [values[i] for i in rows.indices.tolist()]
+        del rows
+
+
 def test_a_reader_that_moves_keeps_nothing_of_a_file_that_was_replaced(
     values: list[bytes], tmp_path: Path
 ) -> None:
