@@ -25,7 +25,7 @@ from lmdbio.torch.iterable import AHEAD
 from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
 from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
 from lmdbio.torch.own import OwnBatches
-from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.prefetch import Ended, Runs
 from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
 from lmdbio.torch.ranks import Communicator, ranks_here
 from lmdbio.torch.resume import (
@@ -87,7 +87,7 @@ class Batches(Protocol):
     def check(self) -> None:
         """Raise Error if this is closed, or if a thread of its own asks."""
 
-    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Prefetcher | JointEpoch:
+    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Runs | JointEpoch:
         """Return the batches of the rest of an epoch."""
 
     def stats(self) -> Stats:
@@ -139,7 +139,8 @@ def _workers(
         return Workers(0, processes, may_loop=False)
     if is_joint:
         return Workers(threads if processes else max(1, threads), processes, may_loop=False)
-    return Workers(threads, processes)
+    # Decoders of whole batches are C's, mostly: threads do not wait for each other.
+    return Workers(threads, processes, start=None if recipe.whole is None else 4)
 
 
 def _share(
