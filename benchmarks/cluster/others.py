@@ -6,12 +6,17 @@ and its length. Each is what its documentation shows; none is told more of the c
     dataloader   torch's DataLoader and DistributedSampler over py-lmdb, as lmdb.open reads by
                  default, keys in a list; "noahead": with readahead=False, as many scripts have it
     webdataset   WebDataset over tar files of the same records, split by rank, shuffled in memory
+    streaming    MosaicML's StreamingDataset over shards of the same records: each node copies
+                 those of its part to its disk, and shuffles the part; under torchrun alone
     loader       lmdbio.torch.Loader, with what roots keep, if the lane says so
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -21,11 +26,13 @@ import numpy as np
 from benchmarks.cluster.task import Account, Look, Task
 from benchmarks.training import forms
 
-__all__ = ["KINDS", "ByLoader", "write_tars"]
+__all__ = ["KINDS", "ByLoader", "write_forms"]
 
 HEAD_BYTES = 1024
 #: Samples that WebDataset shuffles in memory.
 SHUFFLED = 1000
+#: Formats of ``benchmarks.training.forms`` that kinds of loaders read in the place of LMDB.
+FORMS = {"webdataset": "tars", "streaming": "mds"}
 
 
 class Batches(Protocol):
@@ -98,7 +105,7 @@ class WebDatasetBatches:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._tars = sorted(str(path) for path in tars_of(Path(task.path)).glob("*.tar"))
+        self._tars = sorted(str(path) for path in form_of(Path(task.path), "tars").glob("*.tar"))
 
     def epoch(self, number: int) -> Iterator[Any]:
         import webdataset
@@ -118,6 +125,67 @@ class WebDatasetBatches:
 
     def close(self) -> None:
         pass
+
+
+class StreamingBatches:
+    """MosaicML Streaming: each node copies shards to a folder of its own, once."""
+
+    def __init__(self, task: Task) -> None:
+        from streaming import StreamingDataset
+        from torch.utils.data import DataLoader
+
+        node, local = divmod(task.rank, task.ranks_per_node)
+        if "LOCAL_RANK" not in os.environ:
+            raise ValueError("Streaming finds ranks of torchrun alone: --transports sockets")
+        self._variables = {name: os.environ[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+        _be_node(node, local, task.ranks_per_node)
+        self._folder = Path(tempfile.gettempdir()) / f"streaming-{node}"
+        self._owns = local == 0
+        size = task.cell["batch"] // task.size
+        self._data: Any = StreamingDataset(
+            remote=str(form_of(Path(task.path), "mds")),
+            local=str(self._folder),
+            shuffle=True,
+            shuffle_seed=task.cell["seed"],
+            batch_size=size,
+        )
+        self._loader: Any = DataLoader(
+            self._data,
+            batch_size=size,
+            num_workers=task.lane["workers"],
+            collate_fn=_collate_values,
+        )
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        del number  # each iteration is the next one
+        return iter(self._loader)
+
+    def close(self) -> None:
+        del self._loader, self._data
+        os.environ.update(self._variables)
+        if self._owns:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _be_node(node: int, local: int, ranks: int) -> None:
+    """Have Streaming take this rank for one of an emulated node."""
+    from streaming.base import dataset
+    from streaming.base.shared import prefix
+
+    os.environ.update(LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(ranks))
+
+    def path(number: int, name: str) -> str:
+        return f"{number:06}_{node}_{name}"
+
+    # Memory that ranks of a node share has a name, and all nodes are on one machine.
+    dataset._get_path = prefix._get_path = path
+
+
+def _collate_values(rows: list[Any]) -> Any:
+    """Return the samples of a batch."""
+    from torch.utils.data import default_collate
+
+    return default_collate([sample(row["value"]) for row in rows])
 
 
 class LoaderBatches:
@@ -151,6 +219,7 @@ KINDS: dict[str, Callable[[Task], Batches]] = {
     "dataloader": DataLoaderBatches,
     "dataloader-noahead": DataLoaderBatches,
     "webdataset": WebDatasetBatches,
+    "streaming": StreamingBatches,
     "loader": LoaderBatches,
 }
 
@@ -197,13 +266,14 @@ def count_of(task: Task) -> int:
     return int(task.cell["count"] // task.cell["epochs"])
 
 
-def tars_of(path: Path) -> Path:
-    """Return the folder of a data set's tar files."""
-    return path.with_name(f"{path.name}-tars")
+def form_of(path: Path, form: str) -> Path:
+    """Return the folder of a data set in another format."""
+    return path.with_name(f"{path.name}-{form}")
 
 
-def write_tars(path: Path) -> None:
-    """Write WebDataset's files of a data set, unless they are there."""
-    folder = tars_of(path)
-    if not folder.exists():
-        forms.write("tars", path, folder)
+def write_forms(path: Path, kinds: Iterable[str]) -> None:
+    """Write the files of a data set that some kinds of loaders read, unless they are there."""
+    for kind in kinds:
+        form = FORMS.get(kind)
+        if form is not None and not form_of(path, form).exists():
+            forms.write(form, path, form_of(path, form))

@@ -281,9 +281,8 @@ def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
         name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
         for name in asked.sets
     }
-    if any(lane.kind == "webdataset" for lane in asked.lanes):
-        for one in made.values():
-            others.write_tars(one.path)
+    for one in made.values():
+        others.write_forms(one.path, {lane.kind for lane in asked.lanes})
     report = Report({
         name: asdict(one)
         | {"path": name, "sidecar_bytes": find_sidecar(one.data_file).stat().st_size}

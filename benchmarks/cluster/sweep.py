@@ -47,6 +47,7 @@ LOADERS = {
     "dataloader-2-noahead": ("dataloader-noahead", 2),
     "webdataset": ("webdataset", 0),
     "webdataset-2": ("webdataset", 2),
+    "streaming-2": ("streaming", 2),
     "loader": ("loader", 0),
     "loader-cached": ("loader", 0),
 }
@@ -117,7 +118,7 @@ class Lane:
         name: in tables and JSON; no two lanes of a cell have the same.
         kind: "py-lmdb" (Caffe's pattern), "reader" (lmdbio.Reader), "plain" (bytes of the file,
             as IOR reads them), "mapped" (bytes of the file, copied out of a mapping), or a
-            loader of PyTorch's ("dataloader", "webdataset", "loader"; ``others``).
+            loader of PyTorch's ("dataloader", "webdataset", "streaming", "loader"; ``others``).
         mode: of a Reader.
         tokens: of a Reader in mode "stag"; 0: as the mode says.
         engine: of a Reader; "": the mode's.

@@ -25,7 +25,7 @@ from lmdbio.cache.cache_file import CacheFile
 from lmdbio.cache.claim import claim, room_on_disk, state_of
 from lmdbio.cache.disk import on_disk
 from lmdbio.cache.folder import Entry, clear, find, verify
-from lmdbio.cache.shard import ApartRows, CacheShard
+from lmdbio.cache.shard import ApartRows, CacheShard, LeftGrains
 from lmdbio.cache.source import SourceState, named
 from lmdbio.cache.staging import Region, StagingRing
 from lmdbio.cache.tier import LIMITS, CacheLimits, TierReads
@@ -38,6 +38,7 @@ __all__ = [
     "CacheLimits",
     "CacheShard",
     "Entry",
+    "LeftGrains",
     "Region",
     "SourceState",
     "StagingRing",

@@ -138,6 +138,11 @@ class DiskTier:
         """Whether the disk has failed, or did not answer lately: the data file serves."""
         return self.is_over or self.is_stuck
 
+    @property
+    def was_stuck(self) -> bool:
+        """Whether it did not answer once: reads that were given up may still fill memory."""
+        return self._stuck_s > 0
+
     def note_failure(self, error: object) -> None:
         """Note that the disk has failed."""
         with self._lock:

@@ -12,6 +12,7 @@ reads what nobody needs yet (``polling``). Rows that are lent from memory need n
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from lmdbio import _core
 from lmdbio.cache.loads import GrainLoads
 from lmdbio.cache.memory import MemoryTier
 from lmdbio.cache.polling import PollingLoads
+from lmdbio.cache.source import SourceState
 from lmdbio.cache.table import PRESENT, GrainTable
 from lmdbio.cache.tier import LIMITS, CacheLimits, Take, Tier, TierReads
 from lmdbio.cache.waiting import WaitingLoads
@@ -27,7 +29,7 @@ from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.placement.homes import Homes, Room
 from lmdbio.reading.guarded import GuardedSource
 
-__all__ = ["ApartRows", "CacheShard"]
+__all__ = ["ApartRows", "CacheShard", "LeftGrains"]
 
 U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -93,6 +95,35 @@ class ApartRows:
         self._reads = None
 
 
+class LeftGrains(NamedTuple):
+    """The grains that a closed shard has left in memory, for the next one of the same part.
+
+    Attributes:
+        state: state of the data file that they were read from.
+        shard: the closed shard; nothing of it is under way any more.
+        memory: memory of its grains.
+    """
+
+    state: SourceState
+    shard: CacheShard
+    memory: _core.Memory
+
+    @property
+    def present(self) -> npt.NDArray[np.int64]:
+        """The grains that are there, by their places in the shard."""
+        return np.flatnonzero(self.shard.table.front == PRESENT)
+
+    @property
+    def present_bytes(self) -> int:
+        """Bytes of memory that the grains take, about."""
+        return len(self.present) * self.shard.table.map.size
+
+    def suits(self, table: GrainTable) -> bool:
+        """Return whether a shard with this table may go on with them."""
+        back = self.shard.back
+        return table.has_memory_of(self.shard.table) and (back is None or not back.was_stuck)
+
+
 class CacheShard:
     """A part of a file in memory, and in a tier behind it.
 
@@ -106,6 +137,8 @@ class CacheShard:
         limit: end of what is needed of the data file, bytes.
         back: opens the tier behind memory; None: there is none.
         limits: bounds of what is under way, and of the trust in a tier.
+        left: grains in memory that a shard of the same part of the same file has left; None:
+            there are none.
 
     Attributes:
         table: grains of the shard, and their states.
@@ -124,14 +157,18 @@ class CacheShard:
         limit: int,
         back: Callable[[GrainTable], Tier | None] | None = None,
         limits: CacheLimits = LIMITS,
+        left: LeftGrains | None = None,
     ) -> None:
         self.table = GrainTable(homes, number, Room(room.memory) if back is None else room, limit)
         self._limits = limits
         self._front = MemoryTier(len(self.table.tiers.memory), self.table.map.size)
+        if left is not None and left.suits(self.table):
+            self._front.memory = left.memory
+            self.table.mark(self.table.front, left.present, PRESENT)
         self.back = None if back is None else back(self.table)
         if self.back is not None:
-            left = self.back.places.start + np.flatnonzero(self.back.left())
-            self.table.mark(self.table.back, left, PRESENT)
+            there = self.back.places.start + np.flatnonzero(self.back.left())
+            self.table.mark(self.table.back, there, PRESENT)
 
     def open(
         self, source: GuardedSource, request_bytes_max: int, counter: StageCounter
@@ -178,6 +215,15 @@ class CacheShard:
             Error: it is closed.
         """
         return self._loads.memory
+
+    def leave(self, state: SourceState) -> LeftGrains | None:
+        """Return the grains in memory, which outlive this shard; None: it is closed.
+
+        Args:
+            state: state of the data file when it was opened.
+        """
+        memory = self._front.memory
+        return None if memory is None else LeftGrains(state, self, memory)
 
     @property
     def counts(self) -> Stats:

@@ -91,6 +91,12 @@ class GrainTable:
         """Whether the back tier has all grains."""
         return bool((self.back == PRESENT).all())
 
+    def has_memory_of(self, other: GrainTable) -> bool:
+        """Return whether another table has the same grains at the same places in memory."""
+        own, its, count = self.map, other.map, self._in_memory
+        is_like = (own.size, own.limit, count) == (its.size, its.limit, other._in_memory)
+        return is_like and np.array_equal(own.begins[:count], its.begins[:count])
+
     def mark(self, states: U8, grains: I64, state: int) -> None:
         """Note the state of some grains in a tier; for one thread at a time.
 

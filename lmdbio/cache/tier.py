@@ -178,6 +178,10 @@ class Tier(Protocol):
         """Whether it has failed, or did not answer lately."""
 
     @property
+    def was_stuck(self) -> bool:
+        """Whether it did not answer once: reads that were given up may still fill memory."""
+
+    @property
     def kept_bytes(self) -> int:
         """Bytes of what it has."""
 

@@ -59,7 +59,7 @@ from lmdbio.share.meeting import Place, place_of_torchrun
 from lmdbio.system import procfs, reader_slots
 from lmdbio.system.pylmdb import lmdb
 
-__all__ = ["collect", "function_named", "transform_facts", "values_of"]
+__all__ = ["collect", "function_named", "job_facts", "transform_facts", "values_of"]
 
 #: Records that are looked at.
 RECORDS = 64
@@ -261,6 +261,22 @@ def is_alive(pid: int) -> bool:
 # --- the machine --------------------------------------------------------------------------
 
 
+def job_facts() -> dict[str, Any]:
+    """Return what ``MachineFacts`` says of the job of this process; MPI is not started."""
+    version = ""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version("mpi4py")
+    ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
+    place = place_of_torchrun() or Place(int(ranks) if ranks.isdecimal() else 0, 0)
+    return {
+        "mpi4py": version,
+        "ranks": place.ranks,
+        "machines": place.machines,
+        "address": place.address,
+        "unreachable": place.problem,
+    }
+
+
 def machine_facts() -> MachineFacts:
     """Look at the machine, and for MPI without starting it."""
     files, hard = (_bounded(each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -271,13 +287,9 @@ def machine_facts() -> MachineFacts:
     with contextlib.suppress(OSError):
         status = os.statvfs(SHM)
         shm_free_bytes = status.f_bavail * status.f_frsize
-    version = ""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        version = metadata.version("mpi4py")
-    ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
-    place = place_of_torchrun() or Place(int(ranks) if ranks.isdecimal() else 0, 0)
+    job = job_facts()
     return MachineFacts(
         available_bytes=available,
         # The memory of the machine swings by a little between two looks.
@@ -294,14 +306,10 @@ def machine_facts() -> MachineFacts:
         locked_bytes=_bounded(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
         address_bytes=_bounded(resource.getrlimit(resource.RLIMIT_AS)[0]),
         mappings=procfs.number("/proc/sys/vm/max_map_count"),
-        mpi4py=version,
         launcher=launcher,
         # A launcher within a launched process might wait for its own.
-        library=launcher_library(launcher) if launcher and not place.ranks else "",
-        ranks=place.ranks,
-        machines=place.machines,
-        address=place.address,
-        unreachable=place.problem,
+        library=launcher_library(launcher) if launcher and not job["ranks"] else "",
+        **job,
     )
 
 

@@ -30,7 +30,8 @@ from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
 from lmdbio.cli.files import Name, files_of
 from lmdbio.cli.options import PATH, paths_argument, provenance_option, sidecar_json_option
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
-from lmdbio.doctor.rules import OUT_OF_ORDER, order_text
+from lmdbio.doctor.facts import Facts, MachineFacts
+from lmdbio.doctor.rules import OUT_OF_ORDER, RULES, order_text
 from lmdbio.errors import Error
 from lmdbio.inside.keytext import show_key
 from lmdbio.locate.file_set import prefetching
@@ -41,6 +42,7 @@ from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
 from lmdbio.remote import label
+from lmdbio.share import LAUNCHED
 from lmdbio.system.pylmdb import lmdb
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
@@ -80,6 +82,7 @@ def info(
     it is good, and whether opening will hash pages (the deep check) and how many; what is under
     the file, and how it is read for that reason: each choice, where it comes from (a variable of
     the environment, lmdbio tune, or the facts) and why. Keywords count more than all of these.
+    Started by torchrun or mpiexec, also by which transport its ranks would share reading.
     Of several files (PATHs, a folder or a quoted pattern of them), which are read as one data set,
     it sums up, and names those that cannot be read: then the exit status is 1.
 
@@ -100,6 +103,7 @@ def info(
         from lmdbio.cli.cache import cache_status
 
         found["cache"] = {"folder": folder, "files": cache_status(folder, data)}
+    found["job"] = _job()
     found["lmdb"] = {"py_lmdb": lmdb.__version__, "lmdb": ".".join(map(str, lmdb.version()))}
     if as_json:
         print_json(found)
@@ -107,6 +111,17 @@ def info(
         print_info(found)
     if found.get("failed"):
         sys.exit(1)
+
+
+def _job() -> str | None:
+    """Return the job that a launcher has started this process for, in words; None: it is alone."""
+    if not any(os.environ.get(name) for name in (*LAUNCHED, "WORLD_SIZE")):
+        return None
+    from lmdbio.cli.doctor_facts import job_facts
+
+    here = MachineFacts(**job_facts())
+    verdicts = RULES["ranks"](Facts("", machine=here))
+    return next(text for _, text in verdicts) if here.ranks > 1 else None
 
 
 def _one_file(file: Name, sidecar: Name | None) -> dict[str, Any]:
@@ -230,6 +245,8 @@ def print_info(found: dict[str, Any]) -> None:
         lines += [("  turns", f"{choice}") for choice in found["turns"]]
     if "auto_mode" in found:
         lines += advice_facts(found)
+    if found["job"] is not None:
+        lines.append(("  job", found["job"]))
     library = found["lmdb"]
     lines.append(("  library", f"py-lmdb {library['py_lmdb']}, LMDB {library['lmdb']}"))
     print_facts(lines)

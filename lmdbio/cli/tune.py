@@ -73,12 +73,12 @@ def tune(
     store that saves up what it did not give (a cap, a burst) wants more --seconds. Of several
     files (PATHs, a folder or a quoted pattern of them) the largest is read.
 
-    Started by mpiexec on several nodes, it also measures what 2, 4 and so on of them read at once,
-    how fast they send to each other by the size of messages, and turns: how many roots should read
-    at a time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
-    turns, for both assignments. PATH needs its provenance file. The result is kept beside the
-    rest, for Readers of about as many roots: "stag" takes the fewest tokens that are fast enough,
-    "auto" none where nothing is gained.
+    Started by mpiexec or torchrun on several nodes, it also measures what 2, 4 and so on of them
+    read at once, how fast they send to each other by the size of messages, and turns: how many
+    roots should read at a time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of
+    them, and without turns, for both assignments. PATH needs its provenance file. The result is
+    kept beside the rest, for Readers of about as many roots: "stag" takes the fewest tokens that
+    are fast enough, "auto" none where nothing is gained.
 
     \b
     Examples:
@@ -87,6 +87,7 @@ def tune(
         lmdbio tune train_lmdb --dry-run --json | jq .samples
         lmdbio tune train_lmdb --forget
         mpiexec -n 128 lmdbio tune /lustre/me/train_lmdb
+        torchrun --nnodes 16 --nproc-per-node 8 ... -m lmdbio tune /lustre/me/train_lmdb
         lmdbio tune /lustre/me/train_lmdb --cache-dir /local/scratch
     """
     ranks = share.world()

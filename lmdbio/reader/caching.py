@@ -24,7 +24,7 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import log
 
 if TYPE_CHECKING:
-    from lmdbio.cache import CacheFile
+    from lmdbio.cache import CacheFile, LeftGrains
     from lmdbio.locate.open_database import OpenDatabase
     from lmdbio.placement.homes import Room
     from lmdbio.reader.record_rows import RecordStore
@@ -38,10 +38,13 @@ class CacheRequest(NamedTuple):
 
     Attributes:
         cache: cache of each root; "auto": as much as there is; None: none.
+        left: grains that an earlier Reader of this process has left in memory; None: there are
+            none.
     """
 
     cache: Cache | str | None
     reason: Reason
+    left: LeftGrains | None = None
 
     @property
     def is_warm(self) -> bool:
@@ -128,6 +131,15 @@ class CachedParts(NamedTuple):
     mpi: _core.MpiLibrary | None
     reason: Reason
 
+    @property
+    def shard(self) -> ShardStore | None:
+        """The cache of this root, if another Reader may go on with it: not single records."""
+        if self.store is None:
+            return None
+        from lmdbio.reader.shard_rows import ShardStore  # others begin sooner without it
+
+        return self.store if isinstance(self.store, ShardStore) else None
+
 
 class _Offer(NamedTuple):
     """The room and the part that a root has, before owners are settled.
@@ -157,7 +169,7 @@ class _Taken(NamedTuple):
             that have.
         memory, disk: bytes of its grains that lie there.
         is_split: whether some grains are on its disk alone.
-        is_full: whether an earlier job has left all of them there.
+        is_full: whether an earlier job, or Reader, has left all of them there.
     """
 
     held: int
@@ -184,7 +196,8 @@ class _Taken(NamedTuple):
         homes, table = store.sources.homes, store.shard.table
         whole, (memory, disk) = homes.grains.used_bytes, store.shard.tier_bytes
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        return cls(homes.held_bytes, whole, *counts, memory, disk, table.is_split, table.is_left)
+        is_full = table.is_left or table.is_full
+        return cls(homes.held_bytes, whole, *counts, memory, disk, table.is_split, is_full)
 
 
 def agree_cache(
@@ -269,7 +282,7 @@ def _store(
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
     homes = request.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
     sources = HomeSources(schedule, homes)
-    return ShardStore.of(sources, team, room, source.cache_file, waits=request.is_warm)
+    return ShardStore.of(sources, team, room, source, request.left, waits=request.is_warm)
 
 
 def _reason(text: str, silence: str, hint: str) -> Reason:
@@ -360,6 +373,8 @@ def _memory_room(
         MemoryError: it has not the memory that was asked for.
     """
     available = available_bytes() // roots_here
+    if request.left is not None:  # that memory is this root's already
+        available += request.left.present_bytes
     if not isinstance(request.cache, Cache):
         return auto_memory(available, window_bytes)
     if need + window_bytes > available:

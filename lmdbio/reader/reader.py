@@ -35,17 +35,18 @@ from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import Paths
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
-from lmdbio.reader.root_thread import RootThread, carry, uncaught
+from lmdbio.reader.root_thread import GOODBYE_SECONDS_MAX, RootThread, carry, uncaught
 from lmdbio.reader.setup import Setup, set_up
 from lmdbio.reading.batch import Batch
 from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
+    from lmdbio.cache import LeftGrains
     from lmdbio.layouts.layout import Layout
     from lmdbio.layouts.wanted import Skip
     from lmdbio.planning.order import Steps
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "moved"]
 
 #: A rank that waits so long for a batch logs it.
 WAIT_SECONDS_LOGGED = 30
@@ -191,17 +192,17 @@ class Reader:
             gap_bytes_max=gap_bytes_max,
             request_bytes_max=request_bytes_max,
         )
-        self._open(comm, options)
+        self._open(comm, options, None)
 
-    def _open(self, comm: Any, options: ReaderOptions) -> None:
+    def _open(self, comm: Any, options: ReaderOptions, left: LeftGrains | None) -> None:
         """Make all that this rank reads with; or as the class raises."""
         begun, self._pid = monotonic_ns(), os.getpid()
         self._closed = True  # until it is open
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
-        setup = set_up(comm, options.checked, self._counter)
-        self._options, self._window, self._thread = setup.options, setup.window, setup.thread
-        self.rank, self.size = setup.rank, setup.size
+        setup = set_up(comm, options.checked, self._counter, left)
+        self._options, self._window, self._shard = options, setup.window, setup.shard
+        self._thread, self.rank, self.size = setup.thread, setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
         self.caching, self.facts, self.schedule = setup.caching, setup.facts, setup.schedule
         self._iterations, self.count = setup.schedule.iterations, setup.facts.count
@@ -365,6 +366,30 @@ class Reader:
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._options.name}, rank {self.rank} of {self.size}, {state}>"
+
+
+def moved(reader: Reader, comm: Any, *, start: int | Steps, seed: int) -> Reader:
+    """Close a Reader, and return one like it at another place. Collective over ``comm``.
+
+    Each root goes on with what it has in memory, where the file is as it was.
+
+    Args:
+        reader: Reader that is open.
+        comm: communicator or process group of its ranks.
+        start, seed: arguments of the new one.
+
+    Raises:
+        As ``Reader``, and as its ``close``.
+    """
+    thread, shard = reader._thread, reader._shard
+    left = None if shard is None else shard.leave()
+    reader.close()
+    if thread is not None and thread.is_alive():  # other roots, which come later, need rows of it
+        thread.join(GOODBYE_SECONDS_MAX)
+        left = None if thread.is_alive() else left
+    made = Reader.__new__(Reader)
+    made._open(comm, replace(reader._options, start=start, seed=seed), left)
+    return made
 
 
 def _has_come(window: share.NodeWindow, thread: RootThread | None, block: int) -> bool:

@@ -22,7 +22,7 @@ from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
 from lmdbio.system.log import log
 
-__all__ = ["RootThread", "carry", "uncaught"]
+__all__ = ["GOODBYE_SECONDS_MAX", "RootThread", "carry", "uncaught"]
 
 #: Address space that must be free before the thread is started: twice a usual stack.
 LAUNCH_BYTES = 16 * 2**20

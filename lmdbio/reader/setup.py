@@ -55,7 +55,9 @@ from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
+    from lmdbio.cache import LeftGrains
     from lmdbio.reader.round_cache import RoundCache
+    from lmdbio.reader.shard_rows import ShardStore
 
 from lmdbio.system.frozen import dataclass
 
@@ -77,6 +79,7 @@ class Setup:
         schedule: says which rank uses which records in which iteration.
         window: view that this rank has of its node's window.
         thread: reads for this rank's team; None where another rank does.
+        shard: shard that this rank caches; None where another rank does, or it caches none.
     """
 
     options: ReaderOptions
@@ -90,15 +93,23 @@ class Setup:
     schedule: Schedule
     window: share.NodeWindow
     thread: RootThread | None
+    shard: ShardStore | None
 
 
-def set_up(comm: object, check: Callable[[], ReaderOptions], counter: StageCounter) -> Setup:
+def set_up(
+    comm: object,
+    check: Callable[[], ReaderOptions],
+    counter: StageCounter,
+    left: LeftGrains | None,
+) -> Setup:
     """Make what this rank reads with. Collective over ``comm``.
 
     Args:
         comm: an mpi4py intracommunicator; None: this process alone.
         check: returns this rank's arguments, or raises what is wrong with them.
         counter: counter of this rank's Reader.
+        left: grains that an earlier Reader of this process has left in memory; None: there are
+            none.
 
     Raises:
         As ``Reader``; ``PeerError`` where another rank failed.
@@ -107,14 +118,20 @@ def set_up(comm: object, check: Callable[[], ReaderOptions], counter: StageCount
     try:
         options, budgets = _agree_options(job, check)  # over the job, 1 MEETING
         teams = _divide(job, options, budgets)
-        return _make(job, options, teams, counter)
+        return _make(job, options, teams, counter, left)
     except BaseException as error:
         job.fail(error)
         job.free()  # all ranks are here: each was told what failed
         raise
 
 
-def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageCounter) -> Setup:
+def _make(
+    job: share.Job,
+    options: ReaderOptions,
+    teams: _Teams,
+    counter: StageCounter,
+    left: LeftGrains | None,
+) -> Setup:
     """Take the steps from ``open_roots`` on. Collective over the job."""
     source: RootSource | None = None
     mail: RootMail | None = None
@@ -125,7 +142,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
         request = CacheRequest(
-            *choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared)
+            *choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared), left
         )
         plain, tokens, turns, sliced = _plan(
             job, options, teams, facts, is_shared=is_shared, request=request
@@ -147,15 +164,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         schedule = replace(rows.schedule, block_iterations=k)
         # Over the job, 1 MEETING, and a Dup.
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=rows.are_sent)
-        served = modes[teams.root]
-        assert served is not None
-        mode = replace(
-            served,
-            block_iterations=k,
-            roots_per_node=len(teams.here),
-            tokens=tokens,
-            phases=1 + (rows.windows.are_read and rows.are_sent),
-        )
+        mode = _settled(modes[teams.root], k, teams, tokens, rows)
         layout = None if source is None else sizing.layout(k)
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
@@ -173,7 +182,22 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
     if request.is_warm:
         _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
-    return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, window, thread)
+    read_by = window, thread, rows.caching.shard
+    return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, *read_by)
+
+
+def _settled(
+    served: Mode | None, block_iterations: int, teams: _Teams, tokens: int, rows: RowSources
+) -> Mode:
+    """Return the mode of a root with every choice made."""
+    assert served is not None  # it is a root's
+    return replace(
+        served,
+        block_iterations=block_iterations,
+        roots_per_node=len(teams.here),
+        tokens=tokens,
+        phases=1 + (rows.windows.are_read and rows.are_sent),
+    )
 
 
 def _supply(

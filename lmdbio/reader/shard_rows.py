@@ -26,7 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.cache import LIMITS, CacheFile, CacheShard, Region, StagingRing, on_disk
+from lmdbio.cache import (
+    LIMITS,
+    CacheShard,
+    LeftGrains,
+    Region,
+    SourceState,
+    StagingRing,
+    on_disk,
+)
 from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.placement.homes import Room
 from lmdbio.placement.sources import HomeSources, HybridSources
@@ -53,27 +61,53 @@ class ShardStore:
         sources: says what the root brings.
         root: index of the root that owns the shard.
         shard: memory for its grains, and the cache file.
+        state: state of the data file when it was opened.
         waits: whether nothing is handed out before all is there.
     """
 
     sources: HomeSources
     root: int
     shard: CacheShard
+    state: SourceState
     waits: bool
 
     @classmethod
     def of(
-        cls, sources: HomeSources, root: int, room: Room, file: CacheFile | None, *, waits: bool
+        cls,
+        sources: HomeSources,
+        root: int,
+        room: Room,
+        source: RootSource,
+        left: LeftGrains | None,
+        *,
+        waits: bool,
     ) -> ShardStore:
         """Take what a root's shard needs; the system gives memory page by page, when it is used.
+
+        Args:
+            sources: says what the root brings.
+            root: index of the root.
+            room: room of the root.
+            source: the root's open data set, and its cache file.
+            left: grains that an earlier Reader of this process has left in memory.
+            waits: whether nothing is handed out before all is there.
 
         Raises:
             MemoryError: there is no room for it.
             OSError: the cache file cannot be written.
         """
         homes, limit = sources.homes, sources.homes.limit(root)
+        file, index = source.cache_file, source.index
         back = None if file is None else on_disk(file, is_direct=True, limits=LIMITS)
-        return cls(sources, root, CacheShard(homes, root, room, limit, back, LIMITS), waits)
+        state = SourceState.of(index.locations, index.identity, index.metas())
+        if left is not None and left.state != state:
+            left = None
+        shard = CacheShard(homes, root, room, limit, back, LIMITS, left)
+        return cls(sources, root, shard, state, waits)
+
+    def leave(self) -> LeftGrains | None:
+        """Return the grains in memory, for the next Reader; before this one is closed."""
+        return self.shard.leave(self.state)
 
     def warm(self, is_warm: bool) -> ShardStore:
         """Return the same store, whose sources say whether all of it is there beforehand."""

@@ -387,13 +387,21 @@ def connect(comm: Any) -> Job:
 
 
 def world() -> Any:
-    """Return mpi4py's communicator of the ranks that a launcher started; None: just one.
+    """Return the ``comm`` of the ranks that a launcher started; None: just one.
 
-    For programs that run with or without ``mpiexec``. MPI starts only where several ranks run.
+    For programs that run with or without ``mpiexec`` or ``torchrun``. Where both have, as in a job
+    of Slurm's that starts a torchrun on each node, torchrun has started this process. MPI, or
+    torch, is loaded only where several ranks run.
 
     Raises:
         IncompatibleError: several ranks run, and this Python cannot speak to them.
+        PeerError: a rank of torchrun's does not come.
     """
+    from lmdbio.share.meeting import place_of_torchrun
+
+    place = place_of_torchrun()
+    if place is not None:
+        return None if place.ranks < 2 else _world_of_torchrun()
     sizes = [os.environ.get(name, "").strip() for name in LAUNCHED]
     started = max((int(text) for text in sizes if text.isdecimal()), default=1)
     if started < 2:
@@ -410,6 +418,16 @@ def world() -> Any:
             "another one than the launcher's"
         )
     return MPI.COMM_WORLD
+
+
+def _world_of_torchrun() -> SocketTransport:
+    """Return the transport of torchrun's ranks. Collective over them."""
+    from torch.distributed.rendezvous import rendezvous
+
+    from lmdbio.share.sockets import SocketTransport
+
+    store, rank, size = next(rendezvous("env://"))
+    return SocketTransport(rank, size, store)
 
 
 def count_nodes(comm: Any) -> int:

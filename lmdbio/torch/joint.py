@@ -2,7 +2,8 @@
 
 epoch, used -> the Reader is there already                  -> its next batches
 -> it is in the epoch before                    -> the rest of that one is dropped
--> anywhere else                                -> a new Reader, made by all ranks
+-> anywhere else                                -> a new Reader, made by all ranks, whose roots
+                                                   go on with what they have in memory
 batch of a Reader -> a rank's own rows, which come first    -> made ahead, by threads or processes
 """
 
@@ -23,10 +24,9 @@ from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
-from lmdbio.reader.reader import Reader
+from lmdbio.reader.reader import Reader, moved
 from lmdbio.reading.batch import Batch
 from lmdbio.records.records import Records
-from lmdbio.system.log import INFO, WARNING, log
 from lmdbio.torch.dataset import Dataset
 from lmdbio.torch.draws import Source
 from lmdbio.torch.prefetch import Ended, Prefetcher
@@ -253,8 +253,8 @@ class JointBatches:
             self._dataset = Dataset(self._path, recipe.transform, **words)
         return self._dataset
 
-    def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
-        """Make a Reader. Collective.
+    def _open(self, epoch: int, used: int, seed: int, last: Reader | None = None) -> _Sequence:
+        """Make a Reader, with what the roots of the last one have in memory. Collective.
 
         Raises:
             Error: the file is another one than at first, or was written to; on all ranks alike.
@@ -263,7 +263,11 @@ class JointBatches:
         start = replace(self._steps, epoch=epoch, used=used)
         changed = f"{self._path}: was written to, or replaced, since this Loader was made"
         try:
-            reader = Reader(self._path, self._batch_size, start=start, seed=seed, **self._options)
+            if last is None:
+                size = self._batch_size
+                reader = Reader(self._path, size, start=start, seed=seed, **self._options)
+            else:
+                reader = moved(last, self._options["comm"], start=start, seed=seed)
         except ValueError as error:
             if self._state is None:
                 raise
@@ -301,16 +305,18 @@ class JointBatches:
         if sequence is not None and (again := sequence.again(place)) is not None:
             return again
         if sequence is None or place != sequence.goes_on:
-            has_cached = sequence is not None and sequence.current is not None
-            log(
-                f"{self._path}: a Loader jumps to another place, so that its ranks' cache begins "
-                "anew: after set_epoch(n + 1) it would go on; comm=False caches by each process",
-                WARNING if has_cached else INFO,  # a state that is loaded first costs nothing
-            )
-            self._end()
-            sequence = self._sequence = self._open(*place)
-            self.caching = sequence.reader.caching
+            sequence = self._jump(sequence, place)
         return sequence.begin(epoch_slice)
+
+    def _jump(self, sequence: _Sequence | None, place: tuple[int, int, int]) -> _Sequence:
+        """Return the batches from another place on, of a new Reader. Collective."""
+        try:
+            last = None if sequence is None else sequence.end()
+            made = self._open(*place, last)
+        finally:
+            self._end()
+        self._sequence, self.caching = made, made.reader.caching
+        return made
 
     def _end(self) -> None:
         """Close the Reader, if there is one."""
@@ -417,11 +423,15 @@ class _Sequence:
         self.current = current.again()
         return self.current
 
-    def close(self) -> None:
-        """End the workers, and then the Reader."""
+    def end(self) -> Reader:
+        """End the workers; return the Reader, which is open still."""
         self.current = None
         self.batches.close()
-        self.reader.close()
+        return self.reader
+
+    def close(self) -> None:
+        """End the workers, and then the Reader."""
+        self.end().close()
 
 
 class JointEpoch:

@@ -1,6 +1,7 @@
 """Job: measure how fast several nodes read at once, and send to each other.
 
     mpiexec -n 16 lmdbio tune PATH
+    torchrun --nproc-per-node 16 -m lmdbio tune PATH
 
 The first ranks of 1, 2, 4 and so on nodes read the same file, in order and at random, each from a
 place of its own, as roots do. Then the first rank of each node sends to the next one's and
@@ -48,7 +49,7 @@ def connected(comm: Any) -> Iterator[share.Job]:
     """Yield the job of all ranks.
 
     Args:
-        comm: an mpi4py intracommunicator.
+        comm: communicator, or transport, of the ranks (``share.world``).
 
     Raises:
         Error: a rank does not answer, or has another environment.
@@ -91,7 +92,7 @@ def measure_readers(
 
     Args:
         path: the environment's folder, or its file; may differ between nodes.
-        comm: an mpi4py intracommunicator.
+        comm: communicator, or transport, of the ranks (``share.world``).
         seconds: time for all runs together.
         progress: function of (runs done, runs, name).
 
@@ -199,7 +200,7 @@ def measure_network(
     """Measure the rate of each node, sending and receiving at once. Collective; keeps nothing.
 
     Args:
-        comm: an mpi4py intracommunicator.
+        comm: communicator, or transport, of the ranks (``share.world``).
         seconds: time for all sizes of messages together.
         progress: function of (sizes done, sizes, name).
 

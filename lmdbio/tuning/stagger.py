@@ -1,6 +1,7 @@
 """Stagger: measure how many roots of a job should read at a time, with the job's own ranks.
 
     mpiexec -n 16 lmdbio tune PATH
+    torchrun --nproc-per-node 16 -m lmdbio tune PATH
 
 Real Readers in mode "stag" read parts of the data set, with 1, 2, 4 and so on tokens, and without
 turns (0). In each round every run reads as much, in another order than in the round before, and
@@ -217,7 +218,7 @@ def measure(
 
     Args:
         path: the environment's folder, or its file; may differ between nodes.
-        comm: an mpi4py intracommunicator.
+        comm: communicator, or transport, of the ranks (``share.world``).
         seconds: time for all runs of an assignment together, as the first rank says.
         overrides: depth, and sizes of requests and gaps, of the Readers; the first rank's count.
             How long a turn lasts depends on them, for it ends when the last request has begun.

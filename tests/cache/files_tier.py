@@ -113,6 +113,8 @@ class FilesTier:
     def note_failure(self, error: object) -> None:
         self.is_over = self.is_full = True
 
+    was_stuck = False
+
     def note_stuck(self) -> None:
         """Nobody is asked: it always answers."""
 

@@ -27,6 +27,7 @@ import lmdbio
 from lmdbio import _core, cli
 from lmdbio.cli import bench
 from lmdbio.cli.plan import covered
+from lmdbio.share import LAUNCHED
 from lmdbio.tuning import tune as tuning
 from tests.support import ROOT, forked
 
@@ -250,6 +251,22 @@ def test_info_tells_every_choice_and_its_reason(data: Path, monkeypatch) -> None
     assert found["auto_mode"]["mode"] == "LMM-DIO, in blocks"
     assert "page cache" in found["auto_cache"]["reason"]["text"]
     assert found["hint"] in text and not found["auto_cache"]["memory_bytes"]
+
+
+def test_info_tells_of_the_job_that_it_runs_in(data: Path, monkeypatch) -> None:
+    for name in (*LAUNCHED, "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert answer("info", data)["job"] is None and "\n  job " not in call("info", data).output
+    ranks = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
+    for name, text in {**ranks, "MASTER_ADDR": "localhost", "LMDBIO_HOST": "10.0.0.5"}.items():
+        monkeypatch.setenv(name, text)
+    text = call("info", data).output
+    assert "\n  job  " in text and "8 ranks that torchrun has started on 2 machines" in text
+    assert "they use sockets, and would reach this one at 10.0.0.5" in answer("info", data)["job"]
+    monkeypatch.setenv("LMDBIO_HOST", "127.0.0.1")
+    assert "the others would not reach this one" in answer("info", data)["job"]
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert answer("info", data)["job"] is None
 
 
 def test_info_refuses_a_variable_that_makes_no_sense(data: Path) -> None:

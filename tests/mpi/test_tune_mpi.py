@@ -21,7 +21,7 @@ def test_ranks_measure_turns_together_and_readers_take_the_result(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:
     if mpi.name == "sockets":
-        pytest.skip("lmdbio tune knows ranks of MPI alone")
+        pytest.skip("lmdbio tune finds ranks of a launcher: tests/torch/test_torchrun.py")
     values = [data.fixed_value(i) for i in range(1200)]
     path, plain = data.write(tmp_path / "db", values), data.write(tmp_path / "plain", values)
     convert(path)

@@ -17,8 +17,8 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine.choice import Reason
 from lmdbio.placement import homes
 from lmdbio.reader import caching, setup
-from lmdbio.reader.reader import Reader
-from tests.reader.support import KEPT_COUNT as COUNT
+from lmdbio.reader.reader import Reader, moved
+from tests.reader.support import KEPT_COUNT as COUNT, write
 
 
 def read(
@@ -223,6 +223,69 @@ def test_memory_is_free_when_a_reader_is_closed(tmp_path: Path) -> None:
     assert reader.stats().cache_bytes >= size
     reader.close()
     assert kept - anonymous_bytes() > size // 2
+
+
+@pytest.mark.parametrize(
+    ("room", "has_disk"), [("1G", False), ("500K", False), ("500K", True)], ids=str
+)
+def test_a_reader_that_moves_goes_on_with_what_it_has_in_memory(
+    path: Path, room: str, has_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
+    cache = f"memory={room},disk={tmp_path}" if has_disk else f"memory={room}"
+    words: dict[str, Any] = {"shuffle": "global", "epochs": 5}
+    first = Reader(path, 7, cache=cache, seed=2, **words)
+    for _ in range(2 * COUNT // 7 + 1):
+        next(first)
+    with moved(first, None, start=COUNT + 3, seed=9) as second:
+        with pytest.raises(Error, match="closed"):
+            next(first)
+        told = [bytes(value) for rows in second for value in rows]
+    assert first.stats().warm_bytes > 0 and first.stats().cache_bytes == 0
+    assert second.stats().warm_bytes == 0, "nothing is read again"
+    assert second.stats().own_records > 0
+    with Reader(path, 7, seed=9, start=COUNT + 3, **words) as plain:
+        assert told == [bytes(value) for rows in plain for value in rows]
+
+
+@pytest.mark.parametrize("was_stuck", [False, True])
+def test_memory_that_a_disk_may_still_fill_is_not_handed_on(
+    path: Path, values: list[bytes], was_stuck: bool, tmp_path: Path
+) -> None:
+    """By a read that was given up when the disk did not answer."""
+    first = Reader(path, 7, cache=f"memory=64K,disk={tmp_path}", shuffle="global")
+    next(first)
+    assert first._shard is not None and first._shard.shard.back is not None
+    left = first._shard.leave()
+    if was_stuck:
+        first._shard.shard.back.note_stuck()
+    with moved(first, None, start=0, seed=1) as second:
+        assert second._shard is not None
+        again = second._shard.leave()
+        assert left is not None and again is not None
+        assert (again.memory is left.memory) != was_stuck
+        rows = next(second)
+        assert [bytes(value) for value in rows] == [values[i] for i in rows.indices.tolist()]
+        del rows
+
+
+def test_a_reader_that_moves_keeps_nothing_of_a_file_that_was_replaced(
+    values: list[bytes], tmp_path: Path
+) -> None:
+    """By another one with the same meta pages."""
+    changed = [bytes(255 - one for one in value) for value in values]
+    path, other = write(tmp_path / "db", values), write(tmp_path / "other", changed)
+    words: dict[str, Any] = {"cache": "memory=1G", "iterations": 40}
+    first = Reader(path, 10, **words)
+    for batch in first:
+        assert [bytes(value) for value in batch] == [values[i] for i in batch.indices.tolist()]
+    del batch
+    (other / "data.mdb").replace(path / "data.mdb")
+    with moved(first, None, start=0, seed=0) as second:
+        assert second.facts.state == first.facts.state
+        for batch in second:
+            assert [bytes(value) for value in batch] == [changed[i] for i in batch.indices]
+    assert second.stats().warm_bytes == first.stats().warm_bytes > 0
 
 
 def test_small_records_need_no_page_each_in_the_window(tmp_path: Path) -> None:

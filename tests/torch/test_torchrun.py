@@ -24,7 +24,9 @@ from pathlib import Path
 
 import pytest
 
+from lmdbio.convert.convert import convert
 from lmdbio.share.sockets import SocketTransport
+from lmdbio.tuning.job import MESSAGES_BYTES
 from tests.support import ROOT, databases, long_run
 
 pytest.importorskip("torch")
@@ -89,6 +91,30 @@ def test_ranks_cache_together_where_they_can(folder: Path) -> None:
         LMDBIO_RANKS_PER_NODE="1",
     )
     assert out.count("passed: ") == 11, out
+
+
+def test_tune_measures_by_ranks_of_torchrun_what_it_does_by_those_of_mpiexec(
+    tmp_path: Path,
+) -> None:
+    """Two nodes of two ranks: each node's first one reads, and sends to the other's."""
+    path = tmp_path / "db"
+    with databases.open_writable(path, 1) as env:
+        databases.write(env, [(b"%08d" % i, databases.value(i, 8000)) for i in range(1200)])
+    convert(path)
+    tune = ["-m", "lmdbio", "tune", str(path), "--seconds", "0.05", "--json"]
+    out = run(
+        ["--standalone", "--nproc-per-node=4", *tune],
+        LMDBIO_RANKS_PER_NODE="2", XDG_CACHE_HOME=str(tmp_path),
+    )  # fmt: skip
+    told = json.loads(out)  # the first rank alone says anything
+    assert not told["turns"]["reason"]
+    for job in told["turns"]["staggerings"]:
+        assert (job["nodes"], job["roots"]) == (2, 2)
+        assert all(min(sample["rates"]) > 0 for sample in job["samples"])
+    assert [one["readers"] for one in told["readers"]] == [2, 2]
+    assert [int(size) for size in told["network"]["mib_per_second"]] == list(MESSAGES_BYTES)
+    assert min(told["network"]["mib_per_second"].values()) > 0
+    assert len(list((tmp_path / "lmdbio" / "tuned").iterdir())) == 2, "of storage and network"
 
 
 def judge(commits: Path) -> list[tuple[int, int]]:
