@@ -129,11 +129,13 @@ def _by_loader(job: Job) -> Any:
 
     made = job.made
     words: dict[str, Any] = {**job.words, "pin_memory": job.pins}
-    if made.transform is None:
+    if made.decoder is not None:
+        words["decode"] = made.decoder()
+    elif made.transform is None:
         words["collate_fn"] = made.collate
-    return Loader(
-        job.path, made.batch, transform=made.transform, shuffle=True, seed=job.seed, **words
-    )
+    else:
+        words["transform"] = made.transform
+    return Loader(job.path, made.batch, shuffle=True, seed=job.seed, **words)
 
 
 MAKERS: dict[str, Callable[[Job], Any]] = {

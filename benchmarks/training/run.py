@@ -6,7 +6,8 @@
     python -m benchmarks.training.run --workloads tensors --ways lmdb,loader --threads 1,8
 
 Workloads: "tensors" (3 KB, a tensor of each), "pil", "cv2" and "torchvision" (JPEG files of 98 KB,
-decoded and resized to 224 x 224), "nothing" (3 KB, untouched: what handing over costs).
+decoded and resized to 224 x 224), "nothing" (3 KB, untouched: what handing over costs), "array"
+(the tensors, for which the Loader has a decoder of whole batches).
 
 Ways: torch's DataLoader over py-lmdb ("lmdb"), the same program over lmdbio.open ("open"), over
 lmdbio.torch.Dataset ("dataset") and IterableDataset ("iterable"), each with --workers processes;

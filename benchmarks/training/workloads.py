@@ -8,6 +8,7 @@ handed out once in an epoch; some bytes of each image are added up, and all ways
     cv2            the same by OpenCV
     torchvision    the same by torchvision, decoded and resized on the CPU
     nothing        3 KB, untouched, and counted: what handing over costs
+    array          3 KB of pixels: the Loader makes each batch as a whole, others as in "tensors"
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Workload:
         needs: module that decodes; "" for none.
         transform: makes a sample of a value; None: the value is the sample.
         shape: of an image in a batch; () where there is none.
+        decoder: makes the Loader's decoder of whole batches; None: it makes samples as all do.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Workload:
     needs: str = ""
     transform: Callable[[Any], Any] | None = None
     shape: tuple[int, ...] = ()
+    decoder: Callable[[], Any] | None = None
 
     @property
     def collate(self) -> Callable[[list[Any]], Any]:
@@ -72,6 +75,12 @@ def number_of(value: Any) -> int:
 
 def tensor(value: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(value), dtype=torch.uint8).view(SHAPE)
+
+
+def array() -> Any:
+    from lmdbio.torch import Array
+
+    return Array("u1", SHAPE)
 
 
 def by_pil(value: Any) -> tuple[torch.Tensor, int]:
@@ -106,6 +115,7 @@ WORKLOADS = {
         Workload("torchvision", "JPEG, torchvision", "photo", 64, "torchvision.io",
                  by_torchvision, (3, SIDE, SIDE)),
         Workload("nothing", "3 KB, untouched", "fixed", 512),
+        Workload("array", "3 KB, whole batches", "fixed", 512, "", tensor, SHAPE, array),
     )
 }  # fmt: skip
 

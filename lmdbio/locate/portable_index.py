@@ -212,6 +212,8 @@ class PortableIndex:
             Error: a file has moved on, or was closed.
         """
         numbers = records.astype(np.int64)
+        if len(self._parts) == 1:
+            return self._parts[0].read(numbers)
         files = np.searchsorted(self._firsts, numbers, side="right") - 1
         found = np.empty(len(numbers), object)
         for file in sorted(set(files.tolist())):

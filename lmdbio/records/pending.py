@@ -104,12 +104,14 @@ class ReadBatch(PendingBatch):
         self._batch: Batch | None = None
         begun = monotonic_ns()
         self.indices, self._extents = routes.locate(indices)
-        if routes.file_cache.complete():
-            return  # lent when its turn has come: it is guarded then
-        routes.in_order.bring(self.indices, self._extents)
+        is_held = routes.file_cache.complete()
+        if not is_held:
+            routes.in_order.bring(self.indices, self._extents)
         if fields and routes.fills(begun, self._extents, fields):
             self.is_filled = True
             return
+        if is_held:
+            return  # lent when its turn has come: it is guarded then
         self._batch = routes.cached(begun, self.indices, self._extents)
         if self._batch is None:
             self._plan(begun)

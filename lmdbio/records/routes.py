@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +36,7 @@ from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
-from lmdbio.reading.file_cache import FileCache
+from lmdbio.reading.file_cache import FileCache, Lent
 from lmdbio.records.ahead import as_indices
 
 if TYPE_CHECKING:
@@ -66,34 +67,56 @@ class Field(NamedTuple):
         offset: offset of the field, bytes from the start of each record.
         size: size of the field, bytes.
         address, room: address and size of the memory, bytes.
+        rows: records of the batch whose fields are wanted there.
     """
 
     offset: int
     size: int
     address: int
     room: int
+    rows: slice = slice(None)
 
-    def packed(self, extents: _core.Extents) -> _core.Packed | None:
-        """Return where the fields of records lie in the file, and in the memory.
+    def located(self, extents: _core.Extents) -> _core.Extents | None:
+        """Return where the field of each record lies in the file; None: a record is too short.
 
         Args:
-            extents: extents of the records, dtype ``EXTENT``.
-
-        Returns:
-            None: a record is too short, or the memory is.
+            extents: extents of the batch's records, dtype ``EXTENT``.
         """
-        count = len(extents)
-        total = count * self.size
+        if not len(extents) or int(extents["length"].min()) < self.offset + self.size:
+            return None
+        fields: _core.Extents = extents.copy()
+        if self.offset:
+            fields["offset"] += np.uint64(self.offset)
+        fields["length"] = self.size
+        return fields
+
+    def packed(self, fields: _core.Extents) -> _core.Packed | None:
+        """Return where the wanted rows lie, there and in the memory; None: that is too small.
+
+        Args:
+            fields: fields of the batch's records, from ``located``.
+        """
+        wanted = fields[self.rows]
+        total = len(wanted) * self.size
         if not total or total > self.room:
             return None
-        if int(extents["length"].min()) < self.offset + self.size:
-            return None
-        fields = np.empty(count, _core.EXTENT)
-        fields["offset"] = extents["offset"] + np.uint64(self.offset)
-        fields["length"] = self.size
-        places = np.arange(0, total, self.size, dtype=np.uint64)
-        lengths = np.full(count, self.size, np.uint64)
-        return _core.Packed(fields, lengths, places, total, total)
+        return _core.Packed(wanted, *_rows_of(len(wanted), self.size), total, total)
+
+
+@lru_cache(16)
+def _rows_of(count: int, size: int) -> tuple[U64, U64]:
+    """Return the lengths of rows of so many bytes, and their offsets one behind the other."""
+    return np.full(count, size, np.uint64), np.arange(0, count * size, size, dtype=np.uint64)
+
+
+def _copy_fields(lent: Lent, packed: _core.Packed, field: Field) -> bool:
+    """Copy fields of records out of memory that has the whole file; False: one lies behind it."""
+    offsets = packed.extents["offset"]
+    if int(offsets.max()) > lent.size - field.size:
+        return False
+    sources, targets = offsets + np.uint64(lent.address), packed.offsets + np.uint64(field.address)
+    _core.copy_rows(sources, packed.lengths, targets)
+    return True
 
 
 class _EarlyBlock(Block):
@@ -217,10 +240,7 @@ class Routes:
         lent = self.file_cache.lend()
         if lent is None:
             return None
-        if self.file_cache.place == "mapping":
-            self.source.guard_mapped()
-        else:
-            self.source.guard()
+        self._guard_lent()
         lengths = np.ascontiguousarray(extents["length"])
         self.counter.lent(lengths)
         return Batch.over(
@@ -265,7 +285,7 @@ class Routes:
         return packed_batch(memory, packed, wanted)
 
     def fills(self, begun: int, extents: _core.Extents, fields: Sequence[Field]) -> bool:
-        """Copy fields of records out of the page cache to where they are wanted, of any size.
+        """Copy fields of cached records to where they are wanted, of any size.
 
         Args:
             begun: the moment at which locating them began.
@@ -273,18 +293,38 @@ class Routes:
             fields: fields to copy, at least one.
 
         Returns:
-            False: the page cache lacks a part of one, or a record is too short.
+            False: file cache and page cache lack a part of one, or a record is too short.
         """
-        located, size = monotonic_ns(), 0
+        located, size, lent = monotonic_ns(), 0, self.file_cache.lend()
+        found: dict[tuple[int, int], _core.Extents | None] = {}
         for field in fields:
-            packed = field.packed(extents)
-            if self.gatherer is None or packed is None:
+            which = field.offset, field.size
+            if which not in found:
+                found[which] = field.located(extents)
+            lies = found[which]
+            packed = None if lies is None else field.packed(lies)
+            if packed is None:
                 return False
-            if not self.gatherer.copy(packed, field.address):
+            if lent is not None:
+                is_copied = _copy_fields(lent, packed, field)
+            else:
+                gatherer = self.gatherer
+                is_copied = gatherer is not None and gatherer.copy(packed, field.address)
+            if not is_copied:
                 return False
             size += packed.size
-        self.counter.gathered(begun, located, len(extents), size)
+        if lent is None:
+            self.counter.gathered(begun, located, len(extents), size)
+        else:
+            self._guard_lent()
+            self.counter.lent(np.ascontiguousarray(extents["length"]))
         return True
+
+    def _guard_lent(self) -> None:
+        if self.file_cache.place == "mapping":
+            self.source.guard_mapped()
+        else:
+            self.source.guard()
 
     def planned(self, extents: _core.Extents) -> Block:
         """Begin to read records into memory of their own, behind the stream ahead.

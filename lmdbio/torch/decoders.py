@@ -116,7 +116,7 @@ class Array(FieldDecoder):
         self._offset = operator.index(offset)
         if self._offset < 0 or any(n < 0 for n in self._shape):
             raise ValueError("offset and shape must not be negative")
-        self._bytes = math.prod(self._shape) * self._dtype.itemsize
+        self._bytes: int = math.prod(self._shape) * self._dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Array({self._dtype}, {self._shape}, offset={self._offset})"
@@ -130,6 +130,11 @@ class Array(FieldDecoder):
     def finish(self, filled: torch.Tensor) -> torch.Tensor:
         """Return the tensor, its elements as torch has them."""
         return _mend(filled, swapped=self._is_swapped)
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of the field, bytes."""
+        return self._bytes
 
     def decode(self, batch: Any, memory: TensorMemory) -> torch.Tensor:
         """Return a tensor of shape (n, *shape).

@@ -19,16 +19,15 @@ from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
 from lmdbio.records.samples import Samples
 from lmdbio.system.amounts import whole
-from lmdbio.system.process import processors
 from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.given_order import Sampler, chosen_order
 from lmdbio.torch.iterable import AHEAD
 from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
 from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
 from lmdbio.torch.own import OwnBatches
-from lmdbio.torch.prefetch import Ended, Prefetcher
+from lmdbio.torch.prefetch import Ended, Runs
 from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
-from lmdbio.torch.ranks import Communicator, ranks_here
+from lmdbio.torch.ranks import Communicator, processors_each
 from lmdbio.torch.resume import (
     STATE_VERSION,
     EpochCursor,
@@ -88,7 +87,7 @@ class Batches(Protocol):
     def check(self) -> None:
         """Raise Error if this is closed, or if a thread of its own asks."""
 
-    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Prefetcher | JointEpoch:
+    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Runs | JointEpoch:
         """Return the batches of the rest of an epoch."""
 
     def stats(self) -> Stats:
@@ -123,7 +122,7 @@ def _workers(
         TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
             and a function begins them.
     """
-    most = min(max(1, processors() // ranks_here()), WORKERS_MAX)
+    most = min(processors_each(), WORKERS_MAX)
     if processes is None:
         is_none = recipe.is_light or threads is not None or "mpi4py.MPI" in sys.modules
         processes = 0 if is_none or _core.absence else max(most - 2, min(most, 2))
@@ -141,7 +140,8 @@ def _workers(
         return Workers(0, processes, may_loop=False)
     if is_joint:
         return Workers(threads if processes else max(1, threads), processes, may_loop=False)
-    return Workers(threads, processes)
+    # Decoders of whole batches are C's, mostly: threads do not wait for each other.
+    return Workers(threads, processes, start=None if recipe.whole is None else 4)
 
 
 def _share(

@@ -5,25 +5,34 @@ epoch -> records under way -> samples, collated -> handed out in order
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.placement.cache import Cache
 from lmdbio.torch.dataset import Dataset
-from lmdbio.torch.prefetch import Prefetcher
+from lmdbio.torch.prefetch import Failed, Prefetcher, Runs
 from lmdbio.torch.process_cache import split_cache
 from lmdbio.torch.processes import WorkerProcesses
 from lmdbio.torch.ranks import Ranks, processes_alike
 from lmdbio.torch.resume import EpochCursor, EpochSlice
+from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.threads import Wanted, WorkerThreads
-from lmdbio.torch.whole import FieldDecoder, Recipe, WholeBatches
+from lmdbio.torch.whole import FieldDecoder, Recipe
 from lmdbio.torch.workers import Workers
 
 __all__ = ["OwnBatches"]
+
+#: Bytes of the batches that a job makes in one go where C alone makes them, and their number at
+#: most: to find records and to hand a batch over takes as long as copying some hundred KB.
+RUN_BYTES, RUN_BATCHES_MAX = 4 << 20, 16
 
 
 class OwnBatches:
@@ -67,6 +76,9 @@ class OwnBatches:
         self._ahead, self.count = ahead, len(dataset)
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._pool = WorkerProcesses(recipe)
+        decoder = recipe.whole.decoder if recipe.whole else None
+        self._row_bytes = decoder.row_bytes if isinstance(decoder, FieldDecoder) else 0
+        self._fills = False  # whether the last batch's fields were filled
 
     def __repr__(self) -> str:
         return repr(self.dataset)
@@ -80,50 +92,96 @@ class OwnBatches:
         """Raise Error if this is closed, or if a thread of its own asks."""
         self._threads.check()
 
-    def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Prefetcher:
+    def begin(self, epoch_slice: EpochSlice, _: EpochCursor) -> Runs:
         """Return the batches of the rest of an epoch, made ahead."""
         self.dataset.records.expect(epoch_slice.expected, processes_alike())
-        wanted = Wanted(self._threads)
-        return Prefetcher(
-            self._threads,
-            partial(self._by_thread, epoch_slice, wanted),
-            len(epoch_slice),
-            self._ahead,
-            workers=self._workers,
-            pool=self._pool,
-            by_process=partial(self._by_process, epoch_slice, wanted),
-            wanted=wanted,
+        wanted, count = Wanted(self._threads), len(epoch_slice)
+        batch_bytes = self._row_bytes * epoch_slice.shard.batch_size
+        size = max(1, min(RUN_BYTES // batch_bytes, RUN_BATCHES_MAX)) if batch_bytes else 1
+        run = partial(self._run, epoch_slice, size)
+        return Runs(
+            Prefetcher(
+                self._threads,
+                partial(run, partial(self._by_thread, epoch_slice, wanted)),
+                1 + -(-(count - 1) // size) if count else 0,
+                self._ahead,
+                workers=self._workers,
+                pool=self._pool,
+                by_process=partial(run, partial(self._by_process, epoch_slice, wanted)),
+                wanted=wanted,
+            )
         )
+
+    def _run(
+        self, epoch_slice: EpochSlice, size: int, make: Callable[[int], Any], number: int
+    ) -> deque[Any]:
+        """Return the batches of a run, of which some may have ``Failed``.
+
+        The first batch is a run of its own: the loop waits for it, and its records may be cold.
+        """
+        begin = max(0, (number - 1) * size + 1)
+        steps = range(begin, min(number * size + 1, len(epoch_slice)))
+        if self._fills and len(steps) > 1:
+            begun, filled = self._fill(epoch_slice, steps)
+            if filled is not None:
+                return filled
+            begun.close()
+        made: deque[Any] = deque()
+        for step in steps:
+            try:
+                made.append(make(step))
+            except CalledOffError:
+                raise
+            except Exception as error:
+                made.append(Failed(error))
+        return made
 
     def _by_thread(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that this thread makes."""
         return self._pool.make_here(partial(self._made, epoch_slice, wanted, step))
 
     def _made(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
-        dataset, indices = self.dataset, epoch_slice.samples(step)
-        if self._recipe.whole is not None:
-            return self._whole(self._recipe.whole, indices, epoch_slice, wanted)
-        begun, collate = dataset.begin(indices), self._recipe.collate
-        return dataset.samples(begun, collate, source=epoch_slice.source, is_wanted=wanted)
-
-    def _whole(
-        self, whole: WholeBatches, indices: Any, epoch_slice: EpochSlice, wanted: Wanted
-    ) -> Any:
-        """Read records, and return the batch that one call of a decoder makes."""
-        dataset, records, decoder = self.dataset, self.dataset.records, whole.decoder
-        made, tensors = None, None
-        if isinstance(decoder, FieldDecoder):
-            tensors, fields = decoder.request(len(indices), whole.memory)
-            begun = records.begin_fields(indices, fields)
-            if begun.is_filled:
-                made, cached = decoder.finish(tensors), begun
+        dataset, recipe = self.dataset, self._recipe
+        if recipe.whole is None:
+            begun = dataset.begin(epoch_slice.samples(step))
+            source = epoch_slice.source
+            return dataset.samples(begun, recipe.collate, source=source, is_wanted=wanted)
+        if self._row_bytes:
+            begun, filled = self._fill(epoch_slice, range(step, step + 1))
+            if filled is not None:
+                return filled.popleft()
         else:
-            begun = records.begin(indices)
-        if made is None:
-            del tensors  # records are there in part, or none: they all come another way
-            source, maker = epoch_slice.source, dataset.maker
-            made, cached = maker.whole(begun.batch(), whole.decode, source, wanted)
-        return (list(map(records.key, cached.indices.tolist())), made) if dataset.keys else made
+            begun = dataset.records.begin(epoch_slice.samples(step))
+        decode, source = recipe.whole.decode, epoch_slice.source
+        made, left = dataset.maker.whole(begun.batch(), decode, source, wanted)
+        return self._keyed(left.indices, made)
+
+    def _fill(self, epoch_slice: EpochSlice, steps: range) -> tuple[Any, deque[Any] | None]:
+        """Begin the records of steps that follow one another, and copy their fields if cached.
+
+        Returns:
+            The records under way; and the batches, None where some records have to be read.
+        """
+        whole, records = self._recipe.whole, self.dataset.records
+        assert whole is not None and isinstance(whole.decoder, FieldDecoder)
+        indices = [epoch_slice.samples(step) for step in steps]
+        tensors, fields, end = [], [], 0
+        for some in indices:
+            made, wanted = whole.decoder.request(len(some), whole.memory)
+            rows, end = slice(end, end + len(some)), end + len(some)
+            tensors.append(made)
+            fields += [field._replace(rows=rows) for field in wanted]
+        begun = records.begin_fields(np.concatenate(indices), fields)
+        self._fills = begun.is_filled
+        if not self._fills:
+            return begun, None
+        filled = map(whole.decoder.finish, tensors)
+        return begun, deque(map(self._keyed, indices, filled))
+
+    def _keyed(self, indices: Any, made: Any) -> Any:
+        """Return a batch, with the keys of its records where they are wanted."""
+        records = self.dataset.records
+        return (list(map(records.key, indices.tolist())), made) if self.dataset.keys else made
 
     def _by_process(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a process makes, or this thread where none of them can."""

@@ -2,6 +2,7 @@
 
 job of a number -> a thread, or a thread that asks a process -> result, handed out in order
                 -> or the caller's own thread, when it asks
+job of a run of brief batches -> results, handed out one by one
 
 Ctrl-C may strike the caller between any two steps, so each step may be taken again: a result
 counts as handed out by one assignment.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -22,7 +24,7 @@ from lmdbio.torch.samples import CalledOffError
 from lmdbio.torch.threads import Task, Wanted, WorkerThreads
 from lmdbio.torch.workers import Handed, Setting, Workers
 
-__all__ = ["Ended", "Prefetcher"]
+__all__ = ["Ended", "Failed", "Prefetcher", "Runs"]
 
 
 class Ended(Exception):
@@ -175,3 +177,41 @@ class Prefetcher:
         for task in self._under_way.values():
             task.cancel()
         self._under_way.clear()
+
+
+class Failed:
+    """What one of several results raised, which is raised when its turn has come."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        trace = error.__traceback__  # whose first frame would know the error by its results
+        self.error = error.with_traceback(None if trace is None else trace.tb_next)
+
+
+class Runs:
+    """Hands out one by one what each job returned several of: brief ones, in one go.
+
+    Args:
+        batches: Prefetcher, whose jobs return their results in a deque.
+    """
+
+    def __init__(self, batches: Prefetcher) -> None:
+        self._batches = batches
+        self._left: deque[Any] = deque()
+
+    def next(self) -> Any:
+        """Return the next result, or raise what its making raised (``Prefetcher.next``)."""
+        while not self._left:
+            self._left = self._batches.next()
+        result = self._left.popleft()
+        if not isinstance(result, Failed):
+            return result
+        try:
+            raise result.error
+        finally:
+            del self, result  # as in ``Task.run``
+
+    def cancel(self) -> None:
+        """Begin no further job, and wait for none (``Prefetcher.cancel``)."""
+        self._batches.cancel()

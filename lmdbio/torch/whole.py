@@ -120,7 +120,12 @@ class FieldDecoder(TensorDecoder):
 
     @abstractmethod
     def finish(self, filled: Any) -> Any:
-        """Return the batch, once the fields of ``wish`` have filled its tensors."""
+        """Return the batch, once the fields of ``request`` have filled its tensors."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Size of the fields of one record, bytes."""
 
 
 def decode_with(decoder: BatchDecoder, batch: Any, memory: TensorMemory) -> Any:
@@ -173,6 +178,10 @@ class _Fields(_Parts, FieldDecoder):
 
     def finish(self, filled: Any) -> Any:
         return {name: one.finish(filled[name]) for name, one in self._decoders.items()}
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(one.row_bytes for one in self._decoders.values())
 
 
 def _all_of(parts: Any, memory: TensorMemory) -> dict[Any, Any]:

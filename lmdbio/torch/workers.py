@@ -39,8 +39,9 @@ STRIDES = (4, 2, 1)
 MORE, FEWER, OTHER_WAY = 0.97, 1.02, 0.95
 #: Another way that costs so many times as much is left at once.
 HOPELESS = 1.3
-#: A trial ends when it took so many times as long as a window of the best setting.
-HOPELESS_WINDOW = 2.0
+#: A trial ends when it took so many times as long as a window of the best setting, and so many
+#: seconds: a few brief jobs say nothing.
+HOPELESS_WINDOW, TRIAL_SECONDS = 2.0, 0.1
 #: A setting that cost so much more is not tried again soon.
 WORSE = 1.1
 #: Jobs take so much of the loop's time, and the loop's step is so much of it, where they may make
@@ -241,7 +242,8 @@ class Workers:
         is_base = self.setting == self._base and self._outer is None
         if is_base or not reference:
             return inf
-        return HOPELESS_WINDOW * reference * max(WINDOW_BATCHES, WINDOW_EACH * self._base.count)
+        jobs = max(WINDOW_BATCHES, WINDOW_EACH * self._base.count)
+        return max(TRIAL_SECONDS, HOPELESS_WINDOW * reference * jobs)
 
     def _judge_loop(self, handed: Handed) -> bool:
         """Decide whether the loop makes the next batches, and return whether it does."""

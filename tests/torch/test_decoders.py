@@ -309,7 +309,67 @@ def test_keys_are_those_of_the_batch(folder: Path, decoder: Any) -> None:
             assert [int(key) for key in keys] == numbers.tolist()
 
 
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize("batch_size", [1, 7, 20])
+@pytest.mark.parametrize("readahead", [None, False, True])
+def test_runs_of_brief_batches_are_those_made_one_by_one(
+    tmp_path: Path, batch_size: int, threads: int, readahead: bool | None
+) -> None:
+    values = [databases.value(i, 3000) for i in range(COUNT)]
+    path = written(tmp_path / "db", values)
+    fields = {"head": Array("u1", 12), "rest": Array("<i2", (3, 70), offset=99)}
+    wanted = {
+        "head": np.stack([np.frombuffer(value, "u1", 12) for value in values]),
+        "rest": np.stack(
+            [np.frombuffer(value, "<i2", 210, 99).reshape(3, 70) for value in values]
+        ),
+    }
+    runs: list[int] = []
+    with Loader(
+        path, batch_size, shuffle=True, decode=fields, keys=True, threads=threads
+    ) as loader:
+        records = loader.dataset.records
+        begin_fields = records.begin_fields
+        records.begin_fields = lambda indices, some: (  # type: ignore[method-assign]
+            runs.append(len(indices)),
+            begin_fields(indices, some),
+        )[1]
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            if epoch == 2:  # a part of a run has to be read
+                cold.put_out(path / "data.mdb")
+                list(records.values(range(60)))
+            seen, held = [], []
+            for at, (keys, made) in enumerate(loader):
+                indices = [int(key) for key in keys]
+                assert len(indices) == min(batch_size, COUNT - at * batch_size)
+                assert loader.state_dict()["used"] == (len(seen) + len(indices)) % COUNT
+                held.append((indices, made))
+                seen += indices
+            assert sorted(seen) == list(range(COUNT))
+            for indices, made in held:  # each in memory of its own, which no later one reuses
+                assert all(
+                    np.array_equal(made[name].numpy(), wanted[name][indices]) for name in fields
+                )
+                assert all(one.untyped_storage().nbytes() == one.nbytes for one in made.values())
+    assert max(runs) >= min(16 * batch_size, COUNT - 2 * batch_size) and batch_size in runs
+
+
 # --- errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_short_record_fails_its_own_batch_of_a_run_alone(tmp_path: Path, threads: int) -> None:
+    bad = 74
+    path = written(tmp_path / "db", [b"12" if i == bad else number(i) for i in range(COUNT)])
+    with Loader(path, 10, decode=NUMBERS, threads=threads) as loader:
+        list(loader.dataset.records.values(range(COUNT)))
+        handed: list[int] = []
+        with pytest.raises(ValueError) as caught:
+            for batch in loader:
+                handed += batch.tolist()
+        assert handed == list(range(70)) and loader.state_dict()["used"] == 70
+        assert f"record {bad} has 2 bytes" in wrote(caught.value)
 
 
 def test_records_that_cannot_be_decoded_are_left_out(folder: Path) -> None:
