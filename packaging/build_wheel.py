@@ -7,6 +7,9 @@ clusters: zig's C compiler (PyPI's ziglang) brings the C library of each machine
 Where it is not installed, this machine's compiler builds for this machine and its glibc. Where a
 free-threaded CPython is installed, it gets a wheel of its own, since it has no stable ABI.
 
+The pure wheel (py3-none-any) lacks the C core, and reads through py-lmdb: pip takes it where no
+other fits, as on macOS and Windows. It has the same modules as the others.
+
 Each wheel is built from the source distribution, as pip builds it for a user, and the tree must
 give the same wheel. auditwheel gives it the manylinux tag of the oldest glibc that its symbols
 allow; abi3audit holds its symbols against the stable ABI; it must link nothing but the C library.
@@ -74,7 +77,7 @@ class Target:
     """A machine that a wheel is for.
 
     Attributes:
-        machine: name of the machine, as `uname -m` says it.
+        machine: name of the machine, as `uname -m` says it; "any": every one, without the core.
         compiler: command of a C compiler with the libraries of `GLIBC`; "": this machine's own.
     """
 
@@ -83,8 +86,13 @@ class Target:
 
     def environment(self) -> dict[str, str]:
         """Return the variables under which setuptools builds for it, stripped."""
+        if self == PURE:
+            return {"LMDBIO_CORE": "0"}
         named = {"CC": self.compiler, "LDSHARED": f"{self.compiler} -shared"}
         return {"LMDBIO_LDFLAGS": "-s", **(named if self.compiler else {})}
+
+
+PURE = Target("any")
 
 
 def targets() -> list[Target]:
@@ -132,7 +140,7 @@ def build(
     scratch.mkdir(parents=True)
     settings = scratch / "settings.cfg"
     text = f"[build]\nbuild_base = {scratch / 'build'}\n"
-    if target is not None:
+    if target not in (None, PURE):
         text += f"[bdist_wheel]\nplat_name = linux_{target.machine}\n"
     settings.write_text(text, encoding="utf-8")
     out.mkdir(parents=True, exist_ok=True)
@@ -232,6 +240,23 @@ def check_same(one: Path, other: Path) -> None:
         raise CheckError("tree and source distribution build extensions of different symbols")
 
 
+def check_pure(pure: Path, compiled: Path) -> str:
+    """Return a line about the wheel without the core, held against one with it.
+
+    Raises:
+        CheckError: it is for one system, or the two differ in more than the extension.
+    """
+    if not pure.name.endswith("-py3-none-any.whl"):
+        raise CheckError(f"{pure.name} is not for every system")
+    differing = {
+        name for name in set(names_in(pure)) ^ set(names_in(compiled)) if not name.endswith(".so")
+    }
+    if differing or any(name.endswith(".so") for name in names_in(pure)):
+        raise CheckError(f"{pure.name} has a shared object, or other files: {sorted(differing)}")
+    digest = hashlib.sha256(pure.read_bytes()).hexdigest()
+    return f"{pure.name}: {pure.stat().st_size:,} bytes, reads through py-lmdb; sha256 {digest}"
+
+
 def repair(wheel: Path, out: Path) -> Path:
     """Give a wheel the manylinux tag of the oldest glibc that can load it."""
     before = set(out.iterdir())
@@ -292,6 +317,7 @@ def release(out: Path, scratch: Path, free_threaded: list[Interpreter]) -> None:
         if name != platform.machine():
             continue
         check_same(wheel, build(ROOT, scratch / "tree", scratch / "other", target))
+        lines.append(check_pure(build(source, made, scratch / "pure", PURE), wheel))
         for each in free_threaded:
             threaded = build(
                 source, scratch / f"plain-{each}", scratch / f"{each}", target, each.path

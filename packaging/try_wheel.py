@@ -109,15 +109,13 @@ def main() -> None:
     for python in installed():
         if arguments.this_python and (python.version, python.free_threaded) != here:
             continue
-        wheel = matching(wheels, python)
-        if wheel is None:
-            print(f"Python {python}: no wheel for it", flush=True)
-            continue
-        try:
-            print(f"Python {python}: {attempt(wheel, python)}", flush=True)
-        except TrialError as error:
-            failed = True
-            print(f"Python {python}: FAILED: {error}", flush=True)
+        pure = [wheel for wheel in wheels if wheel.stem.endswith("-none-any")]
+        for wheel in filter(None, [matching(wheels, python), *pure]):
+            try:
+                print(f"Python {python}: {attempt(wheel, python)}", flush=True)
+            except TrialError as error:
+                failed = True
+                print(f"Python {python}: FAILED: {error}", flush=True)
     raise SystemExit(failed)
 
 

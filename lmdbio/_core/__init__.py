@@ -10,14 +10,24 @@ Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are
 A name is loaded when it is first asked for: ``lmdbio.open`` uses few of these modules, and most
 others need NumPy, which takes longer to load than a file to open. ``__init__.pyi`` has the same
 names, with their types.
+
+Where the extension is not here (macOS, Windows, ``LMDBIO_CORE=0``), ``compiled`` stands for its
+names: lmdbio reads through py-lmdb then (``portable``), and ``need`` refuses all else.
 """
 
-try:
-    from lmdbio._core import _lmdbio as _lmdbio
-except ImportError:
-    from lmdbio._core import compiled as compiled  # which says in words what is missing
+import os
 
-    raise
+#: The reason why the C core is not here, as a clause; "": it is.
+absence = ""
+try:
+    if os.environ.get("LMDBIO_CORE") == "0":
+        raise ImportError("LMDBIO_CORE=0 leaves it out")
+    from lmdbio._core import _lmdbio as _lmdbio
+except ImportError as error:
+    from lmdbio._core import compiled as compiled
+
+    absence = compiled.explain(error)
+    compiled.report(absence)
 
 #: The names of each module.
 _NAMES = {
@@ -168,10 +178,28 @@ _LATER = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_LATER)
 
 
+def need(what: str) -> None:
+    """Raise ImportError where the C core is not here.
+
+    Args:
+        what: name of what cannot do without it, for people.
+    """
+    if absence:
+        raise ImportError(
+            f"{what} needs lmdbio's C core, which is not here: {absence}. Here work lmdbio.open, "
+            "Records, Mix, Zip and Writer, and of lmdbio.torch Dataset, BatchSampler, "
+            "IterableDataset and Loader without cache=",
+            name=f"{__name__}._lmdbio",
+        )
+
+
 def __getattr__(name: str) -> object:
     module = _LATER.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if absence:
+        found = globals()[name] = compiled.stand_in(name, need)
+        return found
     found = globals()[name] = getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
     return found
 

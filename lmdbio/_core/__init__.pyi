@@ -218,3 +218,7 @@ from lmdbio._core.window import (
     map_again as map_again,
     populate as populate,
 )
+
+absence: str
+
+def need(what: str) -> None: ...

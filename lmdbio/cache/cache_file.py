@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import threading
@@ -32,13 +31,12 @@ from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Hea
 from lmdbio.cache.source import SourceState
 from lmdbio.system import fork
 from lmdbio.system.log import log
+from lmdbio.system.posix import OPEN_FLAGS, fcntl
 
-__all__ = ["NUMBERS_MAX", "OPEN_FLAGS", "CacheFile", "lock"]
+__all__ = ["NUMBERS_MAX", "CacheFile", "lock"]
 
 #: Files of one data set in one folder, at most: jobs that run at once, times their roots here.
 NUMBERS_MAX = 10_000
-#: Neither links nor pipes are followed.
-OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 #: A list of a folder locks each file for a moment.
 LOCK_TRIES, LOCK_SECONDS = 3, 0.01
 

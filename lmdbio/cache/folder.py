@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -15,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.cache_file import OPEN_FLAGS, lock
+from lmdbio.cache.cache_file import lock
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
 from lmdbio.system.frozen import dataclass
+from lmdbio.system.posix import OPEN_FLAGS, fcntl
 
 __all__ = ["Entry", "clear", "find", "verify"]
 

@@ -76,6 +76,9 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         with leaving_at_once():
+            from lmdbio import _core  # the list of all does without it
+
+            _core.need(f"the command {cmd_name}")
             module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
         # By its own name: "import" can be no name of a function.
         all_of = (one for one in vars(module).values() if isinstance(one, click.Command))

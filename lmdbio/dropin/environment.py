@@ -139,25 +139,25 @@ class Environment(_core.Begins, metaclass=Counterpart, of="Environment"):
             raise ValueError("order= is of a provenance file, which provenance=True leaves")
         imposed = readonly is None and not collects and imposes_readonly()
         if not readonly and not imposed:
-            ways = engine, depth, cache_bytes, block_bytes_max
-            if ways != ("auto", None, CACHE_BYTES, BLOCK_BYTES_MAX):
-                raise TypeError(
-                    "engine=, depth=, cache_bytes= and block_bytes_max= say how lmdbio reads: "
-                    "they need readonly=True, for with readonly=False py-lmdb reads"
-                )
+            _refuse_ways(engine, depth, cache_bytes, block_bytes_max)
             _refuse_url(path)
-            return _open_writable(path, provenance if collects else None, order, keywords)
+            return _open_theirs(path, provenance if collects else None, order, keywords)
         keywords.check_numbers()
         if collects:
             raise ValueError(
                 "provenance= leaves a provenance file of what was written, and readonly=True "
                 "writes nothing: lmdbio convert makes one"
             )
-        self = super().__new__(cls)
         given = os.fsdecode(path)
         why = _impose(given, keywords) if imposed else ""
         bounds = _bounds(cache_bytes=cache_bytes, block_bytes_max=block_bytes_max)
-        self._open(given, keywords, Overrides(engine, depth), bounds, why)
+        overrides = Overrides(engine, depth)
+        if _core.absence:
+            if is_url(path):
+                _core.need(f"{label(given)}, a URL,")
+            return _open_theirs(path, None, order, keywords, readonly=True)
+        self = super().__new__(cls)
+        self._open(given, keywords, overrides, bounds, why)
         return self
 
     def _open(
@@ -372,6 +372,15 @@ class Environment(_core.Begins, metaclass=Counterpart, of="Environment"):
 open = Environment
 
 
+def _refuse_ways(*ways: str | int | None) -> None:
+    """Raise TypeError for ways of reading where py-lmdb reads."""
+    if ways != ("auto", None, CACHE_BYTES, BLOCK_BYTES_MAX):
+        raise TypeError(
+            "engine=, depth=, cache_bytes= and block_bytes_max= say how lmdbio reads: "
+            "they need readonly=True, for with readonly=False py-lmdb reads"
+        )
+
+
 def _refuse_url(path: str | bytes) -> None:
     """Refuse to write to a file that is elsewhere.
 
@@ -457,11 +466,13 @@ def _facts_of_writable(path: str | bytes, keywords: LmdbKeywords) -> Facts:
     return Facts("lmdb.open", keywords.data_file(os.fsdecode(path)), "py-lmdb")
 
 
-def _open_writable(
+def _open_theirs(
     path: str | bytes,
     provenance: bool | str | os.PathLike[str] | None,
     order: Order,
     keywords: LmdbKeywords,
+    *,
+    readonly: bool = False,
 ) -> Any:
     """Return py-lmdb's environment, wrapped where a provenance file is wanted."""
     theirs = keywords.named()
@@ -470,10 +481,12 @@ def _open_writable(
     if provenance is None:
         from lmdbio.dropin import unwritten
 
-        opened = pylmdb.lmdb.open(path, readonly=False, **theirs)
-        unwritten.note(path, opened, keywords)
+        opened = pylmdb.lmdb.open(path, readonly=readonly, **theirs)
+        if not _core.absence:  # else lmdbio could not read, either
+            unwritten.note(path, opened, keywords)
         active.follow(opened, lambda _: _facts_of_writable(path, keywords))
         return opened
+    _core.need("provenance=")
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting
 

@@ -1,6 +1,6 @@
 """ingest: makes data sets, of records that a program has, and of folders, archives and tables.
 
-Uses ``convert``, ``provenance`` and ``system``.
+Uses ``convert``, ``provenance``, ``system`` and ``_core``.
 
     importing  from a source to a data set, continued where it was broken off
     sources    the seam to the kinds of source: facts, and samples in one order

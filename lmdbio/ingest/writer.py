@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.errors import BadValsizeError, lmdb_error
 from lmdbio.ingest.growing import GrowingEnvironment, Record, size_of
@@ -84,6 +85,8 @@ class Writer:
         provenance: bool = True,
         batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
+        if not hasattr(os, "O_DIRECTORY"):
+            _core.need("lmdbio.Writer on Windows")
         self._batch_bytes_max = whole("batch_bytes_max", batch_bytes_max, 1)
         self._name = db.encode() if isinstance(db, str) else db
         self._has_provenance = provenance
@@ -249,7 +252,7 @@ class Writer:
             if not self._is_packed():
                 self._rewrite()
             self._environment.close()
-            if self._has_provenance:
+            if self._has_provenance and not _core.absence:
                 convert(self._part.folder, output=self._part.folder / (DATA + SUFFIX))
             self._part.publish()
         except BaseException:

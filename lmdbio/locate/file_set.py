@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.remote import absolute, is_url, label
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.posix import resource
 
 __all__ = ["FILES_OPEN_MAX", "FileSet", "prefetching"]
 

@@ -27,7 +27,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.remote import is_url, label
 from lmdbio.system import fork
 
-__all__ = ["join_indexes"]
+__all__ = ["Layouts", "join_indexes"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -58,7 +58,7 @@ def join_indexes(
     found, tables = FileSet(paths), []
     ways: set[str] = set()
     reason = ""
-    layouts = _Layouts()
+    layouts = Layouts()
     for index, table in _opened(paths, partial(_located, open_index), beside):
         with index:
             layouts.add(index)
@@ -135,7 +135,7 @@ def _opened(
                     one.result()[0].close()
 
 
-class _Layouts:
+class Layouts:
     """The layouts of several files, which are one.
 
     Attributes:

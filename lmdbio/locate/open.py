@@ -53,6 +53,7 @@ __all__ = [
     "Order",
     "number_keys",
     "open_record_index",
+    "refuse_unknown",
     "wanted_samples",
 ]
 
@@ -102,9 +103,9 @@ def open_record_index(
             but named ones.
         ValueError: an argument makes no sense.
     """
-    _refuse_unknown("locate", locate, Locate)
-    _refuse_unknown("check", check, Check)
-    _refuse_unknown("order", order, Order)
+    refuse_unknown("locate", locate, Locate)
+    refuse_unknown("check", check, Check)
+    refuse_unknown("order", order, Order)
     files = data_files(path, subdir)
     name = name_bytes(db)
     how: dict[str, Any] = {"locate": locate, "check": check, "order": order, "samples": samples}
@@ -188,7 +189,8 @@ def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order)
     return Wanted.of(layout, skip)
 
 
-def _refuse_unknown(argument: str, value: str, known: Any) -> None:
+def refuse_unknown(argument: str, value: str, known: Any) -> None:
+    """Raise ValueError for a value that is none of a ``Literal`` type's."""
     if value not in get_args(known):
         choices = ", ".join(map(repr, get_args(known)))
         raise ValueError(f"{argument} must be one of {choices}, not {value!r}")

@@ -17,7 +17,7 @@ from lmdbio.locate.open_database import guard_state, judged
 from lmdbio.provenance import values
 from lmdbio.provenance.values import DUPSORT
 
-__all__ = ["extents_end", "refuse_cut", "refuse_end", "refuse_headers"]
+__all__ = ["extents_end", "only_named", "refuse_cut", "refuse_end", "refuse_headers"]
 
 #: Environments have few named databases (``max_dbs``): larger main ones are not looked at.
 DATABASES_MAX = 1024
@@ -94,12 +94,17 @@ def refuse_headers(
         return
     names = _headers(pages, meta, db)
     if names:
-        spelled = [show_key(name) for name in names[:NAMES_MAX]]
-        listed = ", ".join(spelled) + ", ..." * (len(names) > NAMES_MAX)
-        raise LookupError(
-            f"{pages.path}: holds only named databases ({listed}): say db={_quoted(names[0])} "
-            f"(on the command line --db {quote(spelled[0])})"
-        )
+        raise only_named(pages.path, names)
+
+
+def only_named(path: str, names: list[bytes]) -> LookupError:
+    """Return the error for a main database that holds named ones alone."""
+    spelled = [show_key(name) for name in names[:NAMES_MAX]]
+    listed = ", ".join(spelled) + ", ..." * (len(names) > NAMES_MAX)
+    return LookupError(
+        f"{path}: holds only named databases ({listed}): say db={_quoted(names[0])} "
+        f"(on the command line --db {quote(spelled[0])})"
+    )
 
 
 def _quoted(name: bytes) -> str:

@@ -27,7 +27,7 @@ from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.system.log import log
 
-__all__ = ["FoundSamples", "count_samples", "find_samples"]
+__all__ = ["FoundSamples", "choose_samples", "count_samples", "find_samples"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -185,7 +185,20 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
             keys are of a kind that has no layouts.
         OSError, Error: the tree cannot be read.
     """
-    keys, flags, layout, skip = CursorKeys(file), file.database.flags, wanted.layout, wanted.skip
+    return choose_samples(CursorKeys(file), file.database.flags, name, wanted)
+
+
+def choose_samples(
+    keys: CursorKeys, flags: int, name: bytes | None, wanted: Wanted
+) -> FoundSamples:
+    """Choose the samples among some keys (``find_samples``).
+
+    Args:
+        keys: keys of the database, of whichever kind.
+        flags: flags of the database.
+        name, wanted: arguments of ``find_samples``.
+    """
+    layout, skip = wanted.layout, wanted.skip
     odd = flags & (DUPSORT | REVERSEKEY | INTEGERKEY)
     if odd and (skip or layout not in (None, AUTO)):
         why = "may have many values" if flags & DUPSORT else "are in no order of text"

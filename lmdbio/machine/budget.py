@@ -77,8 +77,10 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
     kib = _statistic(f"{root}/proc/meminfo", "MemAvailable:")
     if kib is not None:
         available = kib * 1024
-    else:
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:  # macOS, Windows
+        available = 4 * DEFAULT_BYTES_MAX
     for folder, limit_file, usage_file, statistic in control_groups(root):
         limit = procfs.number(f"{folder}/{limit_file}")
         usage = None if limit is None else procfs.number(f"{folder}/{usage_file}")

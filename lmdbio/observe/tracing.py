@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -40,6 +39,7 @@ from lmdbio import _core
 from lmdbio.observe import active
 from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
 from lmdbio.system import fork
+from lmdbio.system.posix import fcntl
 from lmdbio.system.warn import warn
 
 __all__ = ["Trace", "name_rank", "note", "note_flight", "trace"]

@@ -32,7 +32,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmdbio import share
+from lmdbio import _core, share
 from lmdbio.machine.cache_choice import choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
@@ -114,6 +114,7 @@ def set_up(
     Raises:
         As ``Reader``; ``PeerError`` where another rank failed.
     """
+    _core.need("lmdbio.Reader")
     job = share.connect(comm)  # over the job, and over the ranks that share memory
     try:
         options, budgets = _agree_options(job, check)  # over the job, 1 MEETING

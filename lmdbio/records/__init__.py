@@ -5,6 +5,7 @@
     mix      ``Mix``: samples of several sequences, each as its weight says
     zipped   ``Zip``: samples of several sequences that belong together, as tuples
     routes   the ways from where records lie to their bytes, each guarded and counted
+    portable_routes  the same through py-lmdb, where the C core is not here
     pending  records under way
     shard    the part of a file that this process caches, even with those of other processes
     shard_batch  batches out of that part, and of the rest

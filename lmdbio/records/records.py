@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.locate.open import Check, Locate, Order, open_record_index, wanted_samples
+from lmdbio.locate.open import Check, Locate, Order, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.batch import Batch
-from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import INT64, as_indices, is_several
 from lmdbio.records.pending import (
     CachedValues,
@@ -36,7 +35,7 @@ from lmdbio.records.pending import (
     ReadBatch,
     ReadValues,
 )
-from lmdbio.records.routes import Field, Routes
+from lmdbio.records.routes import Field, Routes, choose_reading, open_record_index
 from lmdbio.records.samples import Remade, Samples, View
 from lmdbio.records.shard_batch import ShardBatch, ShardValues
 from lmdbio.remote import absolute, label

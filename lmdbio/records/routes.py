@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.budget import cached_bytes_max
 from lmdbio.machine.choice import Choice
@@ -34,14 +35,14 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import open_engine
+from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.reading.file_cache import FileCache, Lent
 from lmdbio.records.ahead import as_indices
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheShard
 
-__all__ = ["Field", "Located", "Routes"]
+__all__ = ["Field", "Located", "Routes", "choose_reading", "open_record_index"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -418,3 +419,11 @@ class Routes:
         self.file_cache.close()
         self.direct_path.close()
         self.engine.close()
+
+
+if _core.absence:  # py-lmdb reads
+    from lmdbio.records.portable_routes import (  # type: ignore[assignment]
+        Routes,
+        choose_reading,
+        open_record_index,
+    )

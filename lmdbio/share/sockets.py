@@ -392,7 +392,8 @@ def _after_fork() -> None:
         _inherited.add(torch.group.WORLD)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -6,6 +6,7 @@
     frozen, slim   frozen values, and parts of the standard library, that load quickly
     log, warn      the logger "lmdbio", and warnings that point at the program
     names          URLs told from paths, and paths made absolute
+    posix          what Windows has not, and modules name as they load
     process        calls at the end of a process
     procfs         small files of /proc and /sys
     publish        drafts, which become their goal whole or vanish

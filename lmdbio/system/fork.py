@@ -90,4 +90,5 @@ def _in_child() -> None:
         owner._after_fork()
 
 
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from mmap import mmap
 
-__all__ = ["at_end", "is_first"]
+__all__ = ["at_end", "is_first", "processors"]
 
 _marks: mmap | None = None
 
@@ -51,4 +51,12 @@ def at_end(call: Callable[[], None]) -> None:
         util.Finalize(None, call, exitpriority=0)
 
 
-os.register_at_fork(before=_made)
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(before=_made)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lmdbio.system.log import log
+from lmdbio.system.posix import fcntl
 
 __all__ = ["Draft", "refuse_taken", "sync_folder", "try_lock", "unwritable"]
 

@@ -66,7 +66,8 @@ def _after_fork() -> None:
     _inherited.extend(slots for known in _shared.values() if (slots := known()) is not None)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Slots:

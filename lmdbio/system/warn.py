@@ -5,6 +5,7 @@ The logger hears of them as well (``log``).
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -15,7 +16,9 @@ from lmdbio.system.log import WARNING, log
 __all__ = ["Place", "caller", "warn", "warn_of"]
 
 #: With the separator, so that a folder whose name only begins so is another one.
-PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
+PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+#: The file of frames in which Python imports a module.
+IMPORTING = "<frozen importlib"
 
 
 class Place(NamedTuple):
@@ -36,8 +39,10 @@ class Place(NamedTuple):
 def caller() -> Place:
     """Return the line outside of lmdbio that led here."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_code.co_filename).startswith(PACKAGE):
-        depth, frame = depth + 1, frame.f_back
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((PACKAGE, IMPORTING)):
+        # ``warnings`` passes over the frames of importing, too.
+        depth += not frame.f_code.co_filename.startswith(IMPORTING)
+        frame = frame.f_back
     module = str(frame.f_globals.get("__name__", "<unknown>"))
     return Place(frame.f_code.co_filename, frame.f_lineno, module, depth)
 

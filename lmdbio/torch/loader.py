@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Generator
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import torch
 
+from lmdbio import _core
 from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.placement.cache import Cache
@@ -27,7 +27,7 @@ from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBat
 from lmdbio.torch.own import OwnBatches
 from lmdbio.torch.prefetch import Ended, Runs
 from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
-from lmdbio.torch.ranks import Communicator, ranks_here
+from lmdbio.torch.ranks import Communicator, processors_each
 from lmdbio.torch.resume import (
     STATE_VERSION,
     EpochCursor,
@@ -122,11 +122,12 @@ def _workers(
         TypeError, ValueError: a bound is no number, or negative; or there are to be no processes,
             and a function begins them.
     """
-    cores = max(1, len(os.sched_getaffinity(0)) // ranks_here())
-    most = min(cores, WORKERS_MAX)
+    most = min(processors_each(), WORKERS_MAX)
     if processes is None:
         is_none = recipe.is_light or threads is not None or "mpi4py.MPI" in sys.modules
-        processes = 0 if is_none else max(most - 2, min(most, 2))
+        processes = 0 if is_none or _core.absence else max(most - 2, min(most, 2))
+    elif processes:
+        _core.need("processes= of a Loader")
     threads = whole("threads", most if threads is None else threads, 0, BOUND_MAX)
     processes = whole("processes", processes, 0, BOUND_MAX)
     processes = 0 if recipe.whole is not None else processes

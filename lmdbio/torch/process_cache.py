@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lmdbio import _core
 from lmdbio.cache import CacheShard
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.cache_choice import auto_memory, choose_cache
@@ -54,6 +55,8 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
     """
     is_dealt = Assignment.named(assignment, ASSIGNMENTS).is_dealt
     cache = parse_cache(given)
+    if cache is not None:
+        _core.need("cache= of a Loader")
     if cache is None and is_dealt:
         raise ValueError(
             'assignment="local" gives processes what they keep, and none keeps anything '

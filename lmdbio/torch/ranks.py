@@ -15,11 +15,13 @@ from torch.utils.data import get_worker_info
 
 from lmdbio.errors import Error
 from lmdbio.system.amounts import whole
+from lmdbio.system.process import processors
 
 __all__ = [
     "Communicator",
     "Ranks",
     "processes_alike",
+    "processors_each",
     "ranks_here",
     "ranks_on_machine",
     "refuse_no_ranks",
@@ -182,6 +184,11 @@ def ranks_here() -> int:
     """Return how many processes of the job are on this machine; 1 where no launcher says it."""
     said = (os.environ.get(name, "") for name in LOCAL_VARIABLES)
     return max(1, next((int(text) for text in said if text.isdigit()), 1))
+
+
+def processors_each() -> int:
+    """Return how many processors there are for each rank of this machine, at least 1."""
+    return max(1, processors() // ranks_here())
 
 
 def ranks_on_machine(ranks: int) -> int:

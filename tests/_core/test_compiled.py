@@ -50,4 +50,5 @@ def test_the_command_says_it_in_one_line(clone: Path) -> None:
 def test_an_installation_without_it_is_not_called_a_source_folder(clone: Path) -> None:
     (clone / "csrc").rmdir()
     done = run(clone, "-m", "lmdbio", "info", ".")
-    assert f"{clone}: lmdbio lacks its compiled part" in done.stderr
+    assert f"the C core is not here: {clone} has lmdbio without it: pip install" in done.stderr
+    assert "the command info needs lmdbio's C core" in done.stderr.splitlines()[-1]
