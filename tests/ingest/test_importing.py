@@ -349,6 +349,12 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return process
 
 
+def is_begun(part: Path) -> bool:
+    """Return whether a part has samples that a next run goes on with."""
+    note = part / "writing.json"
+    return note.exists() and json.loads(note.read_bytes())["facts"] is not None
+
+
 def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int) -> int:
     """Import a source, killed at so many random moments; return how many had committed some."""
     begun = time.monotonic()
@@ -370,7 +376,7 @@ def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int
             assert pairs(target) == wanted  # it was whole
             shutil.rmtree(target)
             continue
-        done, continued = done + 1, continued + (target.parent / "set.part/writing.json").exists()
+        done, continued = done + 1, continued + is_begun(target.parent / "set.part")
     out, err = start(source, target).communicate()
     assert out.strip().isdigit(), err
     assert pairs(target) == wanted
@@ -412,7 +418,7 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> No
         archive(source / "1.tar", members(10, 3000))
         given = [source / "0.tar", source / "1.tar"]
     process = start(*given, tmp_path / "set")
-    while not (tmp_path / "set.part/writing.json").exists():
+    while not is_begun(tmp_path / "set.part"):
         time.sleep(0.001)
     process.kill()
     process.communicate()
