@@ -303,6 +303,7 @@ LEGEND = (
     "and fastest run. Ratio: of medians, to py-lmdb at the better of its two readahead settings.",
     "†: the first batches of an epoch, which cost what every batch of a set costs that is too "
     "large for memory; Records is told to bring nothing else to memory (readahead=False).",
+    "warm: the whole file lies in the page cache before, and both copy from memory.",
 )
 
 
@@ -322,7 +323,7 @@ def show(made: Demonstration, console: Console) -> None:
 def way(leg: Findings) -> str:
     """Return how a leg reads, in the words of the conclusion."""
     if not leg.cold:
-        return "shuffled, from memory"
+        return "shuffled, warm"
     if leg.workload.access == "sequential":
         return "in order"
     return f"shuffled, {'whole epoch' if leg.workload.whole else FIRST}"
@@ -354,7 +355,8 @@ def conclude(made: Demonstration) -> str:
     if not lines:
         return "Nothing was measured that could be compared."
     said = [
-        "In short: py-lmdb's time over that of lmdbio's best reader, all data sets together:",
+        "In short, py-lmdb's time over that of lmdbio's best reader, all data sets together (above "
+        "1, lmdbio is faster):",
         *lines,
     ]
     if not made.cold:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +35,7 @@ INDEX = "index.json"
 FIELDS = ("column_names", "column_encodings", "column_sizes", "samples", "raw_data", "zip_data")
 #: Encodings whose bytes are the value as others write it, and those that are numbers.
 PLAIN = ("bytes", "jpeg", "png", "str", "json", "str_int", "str_float", "str_decimal")
-NUMBERS = {"int": "<q"} | {
-    f"{sign}int{8 << at}": "<" + form
-    for at, forms in enumerate(("Bb", "Hh", "Ii", "Qq"))
-    for sign, form in zip(("u", ""), forms, strict=True)
-}
+NUMBER = re.compile(r"u?int(8|16|32|64)?")
 UNPACK: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": zstd.decompress,
     "gz": gzip.decompress,
@@ -69,7 +66,7 @@ class Mds:
         self._columns = tuple(columns) or usual_columns(folder, known)
         for name in self._columns:
             encoding = known.get(name, "").partition(":")[0]
-            if encoding not in PLAIN and encoding not in NUMBERS:
+            if encoding not in PLAIN and not NUMBER.fullmatch(encoding):
                 has = ", ".join(f"{one} ({kind})" for one, kind in known.items())
                 what = f"stores {name!r} as {encoding}" if encoding else f"has no column {name!r}"
                 raise ValueError(f"{folder}: {what}: name bytes, text or whole numbers, of {has}")
@@ -168,5 +165,6 @@ def _shards(index: Path) -> list[dict[str, Any]] | None:
 
 def _as_bytes(stored: bytes, encoding: str) -> bytes:
     """Return a value as others write it: numbers as text."""
-    form = NUMBERS.get(encoding)
-    return stored if form is None else b"%d" % int(struct.unpack(form, stored)[0])
+    if not NUMBER.fullmatch(encoding):
+        return stored
+    return b"%d" % int.from_bytes(stored, "little", signed=encoding[0] != "u")

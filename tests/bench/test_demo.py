@@ -237,10 +237,10 @@ def test_it_ends_with_one_figure_for_each_way_of_reading(tmp_path: Path) -> None
         "in order 3.3",
         "shuffled, first batches 4.0",
         "shuffled, whole epoch 4.0",
-        "shuffled, from memory 2.0",
+        "shuffled, warm 2.0",
     ]
     text = " ".join(shown(made).split())
-    assert "In short: py-lmdb's time over that of lmdbio's best reader" in text
+    assert "In short, py-lmdb's time over that of lmdbio's best reader" in text
     assert "Next: lmdbio bench PATH" in text
 
 
