@@ -1,7 +1,7 @@
 """The demonstration: two data sets, every reader, one table.
 
     write (or reuse) -> convert -> verify every reader -> calibrate py-lmdb
-      -> alternate the readers, cold -> report
+      -> alternate the readers, cold, then warm -> report
 
 A *leg* is one order in which one data set is read. Verifying comes first and outside of the timed
 runs.
@@ -25,6 +25,7 @@ from lmdbio.bench.page import demo_page
 from lmdbio.bench.trials import Trial
 from lmdbio.bench.workplace import Workplace, make_folder, workplace
 from lmdbio.convert.convert import convert as attach
+from lmdbio.machine.page_reporting import is_felt
 
 __all__ = ["LEGS", "Demonstration", "Leg", "as_json", "conclude", "estimate", "run", "show"]
 
@@ -32,8 +33,8 @@ __all__ = ["LEGS", "Demonstration", "Leg", "as_json", "conclude", "estimate", "r
 SCHEMA = "lmdbio-demo/2"
 #: Records of a batch, over all ranks.
 BATCH = 256
-#: No further round begins after so long.
-SECONDS_MAX = 240.0
+#: No further cold round begins after so long, and no warm one.
+SECONDS_MAX, WARM_SECONDS_MAX = 240.0, 60.0
 #: Of the file, read with readahead off: that is often ten times slower, and does not depend on
 #: how much is read.
 CALIBRATION_BYTES = 16 * MIB
@@ -55,18 +56,20 @@ class Leg:
         share: share of the records, the first ones of that order, which are read in whole batches.
         contestants: name of each in the table, by its name in ``trials.CONTESTANTS``; the first is
             py-lmdb, with which the others are compared.
+        cold: whether each run finds the file out of the page cache; else all find it there.
     """
 
     access: str
     share: float
     contestants: Mapping[str, str]
+    cold: bool = True
 
     def title(self, count: int) -> str:
         """Return the words that the table has for this leg of ``count`` records."""
         if self.access == "sequential":
             return "in order"
         if self.share == 1.0:
-            return "shuffled, whole epoch"
+            return "shuffled, whole epoch" if self.cold else "shuffled, warm"
         batches = -(-count // BATCH)
         return f"shuffled, {batches} batch{'es' * (batches > 1)}†"
 
@@ -89,6 +92,7 @@ LEGS = (
     # Of its beginning next to nothing: so a set that is much larger than memory reads always
     # (Records is told to bring nothing else to memory).
     Leg("random", 1 / 32, AT_RANDOM),
+    Leg("random", 1.0, EPOCH, cold=False),
 )
 
 
@@ -117,8 +121,8 @@ class Demonstration:
 
     @property
     def cold(self) -> bool:
-        """Every run found the file out of the page cache."""
-        return bool(self.rows) and all(leg.was_cold for leg in self.legs)
+        """Every run that wants the file out of the page cache found it so."""
+        return bool(self.rows) and all(leg.was_cold for leg in self.legs if leg.cold)
 
     @property
     def verified(self) -> int:
@@ -135,7 +139,8 @@ class Demonstration:
     def facts(self) -> dict[str, str]:
         """The facts that belong above any figure: machine, storage, cache state, data."""
         state = (
-            "cold: the data file was out of this machine's page cache before every run"
+            "cold: the data file was out of this machine's page cache before every run, and "
+            "in it where marked *"
             if self.cold
             else "WARM where marked *: the page cache could not be dropped"
         )
@@ -177,7 +182,15 @@ def run(
         micro.verify(bench, made.rows, console)
         calibrate(bench, made, console)
         ending = time.monotonic() + SECONDS_MAX
-        rounds = micro.alternate(bench, made.rows, repeats, console, ending=ending)
+        cold, warm = (
+            [row for leg in made.legs if leg.cold == is_cold for row in leg.rows]
+            for is_cold in (True, False)
+        )
+        rounds = micro.alternate(bench, cold, repeats, console, ending=ending)
+        bench.warm, ending = True, time.monotonic() + WARM_SECONDS_MAX
+        for one in sets:
+            micro.warm(one.path, one.file_bytes, console)
+        rounds = min(rounds, micro.alternate(bench, warm, repeats, console, ending=ending))
     if made.machine.read_ahead_kb is not None:
         made.notes.append(READAHEAD.format(made.machine.read_ahead_kb))
     if rounds < repeats:
@@ -238,6 +251,7 @@ def leg_of(bench: Workplace, made: Dataset, leg: Leg, repeats: int) -> Findings:
         found = found or Findings(
             measure.machine(made.path),
             work,
+            cold=leg.cold,
             repeats=repeats,
             title=f"{made.recipe.name}, {leg.title(work.count)}",
         )
@@ -249,7 +263,7 @@ def leg_of(bench: Workplace, made: Dataset, leg: Leg, repeats: int) -> Findings:
 def calibrate(bench: Workplace, made: Demonstration, console: Console) -> None:
     """Let py-lmdb run at the better of its two readahead settings, leg by leg."""
     pairs = []
-    for leg in made.legs:
+    for leg in (leg for leg in made.legs if leg.cold):
         base = leg.rows[0]
         part = micro.describe(
             Path(base.work.path), base.work.access, processes=1, batch=BATCH,
@@ -277,11 +291,19 @@ READAHEAD = (
     "128 KiB py-lmdb took twice as long for a file in order on such a disk as with megabytes, "
     "lmdbio as long with either; with megabytes both are about as fast in order."
 )
+FIRST = "first batches"
+#: Source: machine/page_reporting.
+REPORTING = (
+    "This virtual machine hands freed memory back to its host (free page reporting): a reader "
+    "that brings a whole file to memory (in order, whole epoch) takes up to four times as long. "
+    f"Here judge by the {FIRST}; lmdbio doctor names the remedy."
+)
 LEGEND = (
     "MiB/s: bytes of values over the time from before opening to the last value; median, slowest "
     "and fastest run. Ratio: of medians, to py-lmdb at the better of its two readahead settings.",
     "†: the first batches of an epoch, which cost what every batch of a set costs that is too "
     "large for memory; Records is told to bring nothing else to memory (readahead=False).",
+    "warm: the whole file lies in the page cache before, and both copy from memory.",
 )
 
 
@@ -295,30 +317,59 @@ def show(made: Demonstration, console: Console) -> None:
         console.print(
             f"[bold green]equal[/]: {made.verified:,} values compared with py-lmdb's, none differs"
         )
-        console.print(conclude(made), highlight=False)
+        console.print(conclude(made), highlight=False, markup=False)
+
+
+def way(leg: Findings) -> str:
+    """Return how a leg reads, in the words of the conclusion."""
+    if not leg.cold:
+        return "shuffled, warm"
+    if leg.workload.access == "sequential":
+        return "in order"
+    return f"shuffled, {'whole epoch' if leg.workload.whole else FIRST}"
+
+
+def times_faster(legs: Sequence[Findings]) -> float | None:
+    """Return py-lmdb's time for several legs together over that of lmdbio's best readers.
+
+    Returns:
+        The ratio; None: there is nothing to compare.
+    """
+    spent = [0.0, 0.0]
+    for leg in legs:
+        base, ours = leg.baseline, leg.best("lmdbio")
+        if base is None or ours is None or base.rate is None or ours.rate is None:
+            return None
+        spent[0] += base.trial.bytes / base.rate.median
+        spent[1] += base.trial.bytes / ours.rate.median
+    return spent[0] / spent[1]
 
 
 def conclude(made: Demonstration) -> str:
     """Return what follows from the figures, and what to type next."""
-    parts: list[str] = []
-    for access, how in (("sequential", "in order"), ("random", "shuffled")):
-        legs = [leg for leg in made.legs if leg.workload.access == access]
-        pairs = [(leg, row) for leg in legs if (row := leg.best("lmdbio")) is not None]
-        times = [found for leg, row in pairs if (found := leg.ratio(row, leg.baseline))]
-        if times:
-            low, high = f"{min(times):.1f}", f"{max(times):.1f}"
-            span = low if low == high else f"{low} to {high}"
-            parts.append(f"{span} times {'' if parts else 'as fast as py-lmdb '}{how}")
-    if not parts:
+    ways: dict[str, list[Findings]] = {}
+    for leg in made.legs:
+        ways.setdefault(way(leg), []).append(leg)
+    found = {name: times_faster(legs) for name, legs in ways.items()}
+    lines = [f"  {name:24} {times:6.1f}" for name, times in found.items() if times]
+    if not lines:
         return "Nothing was measured that could be compared."
-    state = "" if made.cold else ", from memory: from storage it differs"
+    said = [
+        "In short, py-lmdb's time over that of lmdbio's best reader, all data sets together (above "
+        "1, lmdbio is faster):",
+        *lines,
+    ]
+    if not made.cold:
+        said.append("Read from memory, where marked *: from storage it differs.")
+    elif is_felt(made.machine.reported_order):
+        said.append(REPORTING)
     if any(one["value_bytes"] < micro.START_UP_BYTES for one in made.datasets):
-        state += "; but a run reads too little to conclude from"
-    return (
-        f"In short: lmdbio's best reader is {', '.join(parts)}{state}. "
+        said.append("A run reads too little to conclude from.")
+    said.append(
         "Next: lmdbio bench PATH measures your own data set, lmdbio run train.py tries it in your "
         "program."
     )
+    return "\n".join(said)
 
 
 def estimate(megabytes: int, repeats: int) -> str:

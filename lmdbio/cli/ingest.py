@@ -1,4 +1,4 @@
-"""``lmdbio import``: a data set of images in folders, tar archives or Parquet files."""
+"""``lmdbio import``: a data set of images in folders, tar archives, tables or shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmdbio.system.signals import ended_by_signals
     multiple=True,
     metavar="NAME",
     help="The value of a sample, and repeated its label: an ending of members of an archive, with "
-    "alternatives (jpg;png), or a column of a Parquet file. Default: the image, and cls, txt or "
+    "alternatives (jpg;png), or a column of a table. Default: the image, and cls, txt or "
     "json, or the first column of bytes, and label.",
 )
 @json_option
@@ -32,7 +32,8 @@ def import_command(
 
     SOURCE is a folder with a folder of images for each class, as torchvision's ImageFolder takes
     it, or a folder of images; or tar archives as WebDataset writes them; or Parquet files (which
-    take pyarrow); or a folder of these. A sample is an image and its label, which
+    take pyarrow); or a folder of these; or a folder that Hugging Face's save_to_disk (pyarrow) or
+    MosaicML's MDSWriter has written. A sample is an image and its label, which
     Records(TARGET, layout="auto") and a Loader give as a pair, or an image alone. The bytes of
     images stay as they are.
 

@@ -7,6 +7,8 @@ Uses ``convert``, ``provenance``, ``system`` and ``_core``.
     folder     images in folders, one for each class
     archive    samples in tar archives, as WebDataset writes them
     table      samples in Parquet files
+    saved      samples in folders of Hugging Face's ``save_to_disk``
+    mds        samples in MosaicML's shards
     reading    runs of samples, read by threads, in order
     writer     ``Writer``: records become a data set
     growing    py-lmdb's environment, whose map grows with its content

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from lmdbio.errors import Error
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
@@ -42,6 +41,9 @@ NAME_BYTES_MAX = 1 << 20
 #: Of a member in a compressed archive, of which nobody knows how long it is: LMDB's own limit.
 VALUE_BYTES_MAX = (1 << 32) - 1
 SPACES = sum(b" " * 8)
+STRAY = (
+    "{!r} is a label, and the first sample has none: name the value, and the label, by --column"
+)
 #: Weights of the six octal digits of a sum.
 DIGITS = 8 ** np.arange(5, -1, -1)
 _META = re.compile(rb"__[^/]*__(?:$|/)")
@@ -52,6 +54,9 @@ class Archive:
 
     Args:
         path: path of the archive, which may be compressed by gzip.
+
+    Attributes:
+        memory: a stretch of the archive, which begins with a block.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,37 +65,36 @@ class Archive:
         is_plain = path.suffix == ".tar"
         self._file = self._raw if is_plain else cast(BinaryIO, gzip.GzipFile(fileobj=self._raw))
         self._bytes_max = path.stat().st_size if is_plain else VALUE_BYTES_MAX
-        # One buffer: memory that is new for each read costs more than the read.
-        self._memory = bytearray(READ_BYTES)
-        self._buffer = memoryview(self._memory)
-        self._at = self._end = 0  # how far it is parsed, and filled
-        self._name, self._left = b"", 0  # of the member: its name, and its content ahead
-        self._ahead: list[tuple[bytes, int, int]] = []  # members that ``_scan`` has found
+        self.memory, self._at = b"", 0  # and how far it is parsed
+        self._name, self._left = b"", 0  # of a member: its name, and its content ahead
         os.posix_fadvise(self._raw.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
-    def next(self) -> bytes | None:
-        """Go to the next member, and return its name; None: there is none.
+    def members(self) -> list[tuple[bytes, int, int]]:
+        """Go to the next members, and return each one's name, and begin and end in ``memory``.
+
+        One whose begin is below 0 comes alone, and ``read`` returns its content. Empty: there are
+        no more.
 
         Raises:
             Error: the archive is damaged, cut, or has a member that is no file of its own.
         """
         if self._left:
             self._skip()
-        self._ahead = self._ahead or self._scan()
-        if self._ahead:
-            self._name, self._at, self._left = self._ahead.pop()
-            return self._name
+        return self._scan() or self._next()
+
+    def _next(self) -> list[tuple[bytes, int, int]]:
+        """Return the next member, of any kind."""
         facts: dict[bytes, bytes] = {}
         while True:
             kind = self._header(facts)
             if kind is None:
-                return None
+                return []
             if kind in b"xL":
                 facts |= self._facts(kind)
             elif kind in b"0\0" + b"7":
                 if any(name.startswith(b"GNU.sparse.") for name in facts):
                     raise self._error("is sparse: write the archive without tar -S")
-                return self._name
+                return [(self._name, -1, self._left)]
             elif kind not in b"5gKV":  # folders, and what says nothing of names and sizes
                 what = "is a link" if kind in b"12" else f"is of kind {kind!r}"
                 how = "--hard-dereference" if kind in b"1" else "-h"
@@ -99,39 +103,42 @@ class Archive:
                 facts = {} if kind in b"5" else facts
 
     def _scan(self) -> list[tuple[bytes, int, int]]:
-        """Return the members ahead that lie in the buffer, as far as they are plain files.
+        """Pass over the members that lie in the memory, as far as they are plain files.
 
         Their headers are checked together. Any other member is left to ``_header``, which knows
         all kinds, and says what is wrong.
-
-        Returns:
-            Name, offset in the buffer, and size of each content, the last one first.
         """
-        starts, sizes, at = list[int](), list[int](), self._at
+        memory, at, end = self.memory, self._at, len(self.memory)
+        starts, begins, ends = list[int](), list[int](), list[int]()
         try:
-            while at + BLOCK_BYTES <= self._end:
-                size = int(self._memory[at + 124 : at + 136].rstrip(b"\0"), 8)
-                behind = at + BLOCK_BYTES + size + -size % BLOCK_BYTES
-                if not at < behind <= self._end:
+            while at + BLOCK_BYTES <= end:
+                content = at + BLOCK_BYTES
+                size = int(memory[at + 124 : at + 135], 8)
+                behind = content + (size + 511 & ~511)
+                if size < 0 or behind > end:
                     break
-                starts.append(at)
-                sizes.append(size)
+                starts.append(at >> 9)
+                begins.append(content)
+                ends.append(content + size)
                 at = behind
         except ValueError:
             pass
         if not starts:
             return []
-        blocks = sliding_window_view(np.frombuffer(self._memory, np.uint8), BLOCK_BYTES)
-        heads = blocks[starts]
-        sums = heads.sum(1, np.int64) - heads[:, 148:156].sum(1, np.int64) + SPACES
+        # Blocks begin at multiples of their size: the memory begins with one.
+        heads = np.frombuffer(memory, np.uint8, end & ~511).reshape(-1, BLOCK_BYTES)[starts]
+        sums = heads.sum(1, np.uint32) - heads[:, 148:156].sum(1, np.uint32) + SPACES
         stored = (heads[:, 148:154].astype(np.int64) - ord("0")) @ DIGITS
-        is_file = (heads[:, 156] == ord("0")) | (heads[:, 156] == 0)
-        is_plain = (sums == stored) & is_file & (heads[:, 345] == 0) & (heads[:, 0] != 0)
+        is_plain = (sums == stored) & (heads[:, 0] != 0) & (heads[:, 345] == 0)
+        for field, alternative in (135, ord(" ")), (156, ord("0")):  # size's end, kind
+            is_plain &= (heads[:, field] == 0) | (heads[:, field] == alternative)
         count = len(starts) if is_plain.all() else int(is_plain.argmin())
-        names = np.ascontiguousarray(heads[:count, :100]).view("S100")[:, 0]
-        contents = (start + BLOCK_BYTES for start in starts)
-        ended = (name.partition(b"\0")[0] for name in names.tolist())
-        return list(zip(ended, contents, sizes, strict=False))[::-1]
+        if not count:
+            return []
+        padded = np.ascontiguousarray(heads[:count, :100]).view("S100")[:, 0]
+        names = [name.partition(b"\0")[0] for name in padded.tolist()]
+        self._name, self._at = names[-1], ends[count - 1] + 511 & ~511
+        return list(zip(names, begins, ends, strict=False))
 
     def _header(self, facts: Mapping[bytes, bytes]) -> bytes | None:
         """Read the next header, and return its kind; None: it is the archive's end.
@@ -142,7 +149,7 @@ class Archive:
         if self._left:
             self._skip()
         at = self._take(BLOCK_BYTES)
-        block = self._buffer[at : at + BLOCK_BYTES]
+        block = self.memory[at : at + BLOCK_BYTES]
         name, size_field, sum_field, kind, magic, prefix = _HEADER.unpack(block)
         if not name[0] and not any(block):
             self._pass_end()
@@ -184,44 +191,38 @@ class Archive:
     def read(self) -> bytes:
         """Return the content of the member."""
         size, self._left = self._left, 0
-        padded = size + -size % BLOCK_BYTES
-        if padded > len(self._buffer):
-            self._memory = bytearray(self._buffer) + bytes(padded)
-            self._buffer = memoryview(self._memory)
-        at = self._take(padded)
-        return bytes(self._buffer[at : at + size])
+        at = self._take(size + -size % BLOCK_BYTES)
+        return self.memory[at : at + size]
 
     def _skip(self) -> None:
         """Pass over the content of the member."""
         self._at += self._left + -self._left % BLOCK_BYTES
         self._left = 0
-        if self._at > self._end:
+        if self._at > len(self.memory):
             with self._naming_damage():
-                self._file.seek(self._at - self._end, 1)
-            self._at = self._end
+                self._file.seek(self._at - len(self.memory), 1)
+            self.memory, self._at = b"", 0
 
     def _take(self, size: int) -> int:
-        """Pass over so many bytes, at most a buffer; return where in it they begin."""
-        if self._at + size > self._end:
+        """Pass over so many bytes; return where in the memory they begin."""
+        if self._at + size > len(self.memory):
             self._fill(size)
         at, self._at = self._at, self._at + size
         return at
 
     def _fill(self, size: int) -> None:
-        """Read on, until so many bytes are in the buffer that are not parsed."""
-        left = self._end - self._at
-        self._buffer[:left] = bytes(self._buffer[self._at : self._end])
-        self._at, self._end = 0, left
-        while self._end < size:
-            if not self._read_on():
+        """Read on, until so many bytes are in the memory that are not parsed."""
+        parts = [self.memory[self._at :]]
+        while (missing := size - sum(map(len, parts))) > 0:
+            parts.append(self._read_on(missing))
+            if not parts[-1]:
                 raise self._error("is followed by no end of archive: it is cut, or still written")
+        self.memory, self._at = b"".join(parts), 0
 
-    def _read_on(self) -> int:
-        """Read on into the buffer; return how many bytes: 0 at the file's end."""
+    def _read_on(self, size: int = 0) -> bytes:
+        """Return what follows in the file, about so many bytes or more; empty: it has ended."""
         with self._naming_damage():
-            count: int = self._file.readinto(self._buffer[self._end :])  # type: ignore[attr-defined]
-        self._end += count
-        return count
+            return self._file.read(max(READ_BYTES, size))
 
     def _pass_end(self) -> None:
         """Read zeros to the file's end, where gzip sees whether its sum is right.
@@ -229,14 +230,12 @@ class Archive:
         Raises:
             Error: there are other bytes, such as those of an archive that was appended.
         """
-        while True:
-            if self._memory.count(0, self._at, self._end) != self._end - self._at:
-                raise self._error(
-                    "is followed by an end of archive, and more: one file has one archive"
-                )
-            self._at = self._end = 0
-            if not self._read_on():
+        rest = self.memory[self._at :]
+        while rest.count(0) == len(rest):
+            if not (rest := self._read_on()):
+                self.memory, self._at = b"", 0
                 return
+        raise self._error("is followed by an end of archive, and more: one file has one archive")
 
     @contextlib.contextmanager
     def _naming_damage(self) -> Iterator[None]:
@@ -285,6 +284,7 @@ class Archives:
         self._strays = () if columns or len(self._names) > 1 else LABELS
         for at, names in enumerate(self._names):
             self._columns |= {name.lower().encode(): at for name in names.split(";")}
+        self._places = list(range(len(self._names)))
         self.facts: Mapping[str, str] = {
             **states_of(shards),
             "members": " ".join(self._names),
@@ -330,18 +330,19 @@ class Archives:
         Raises:
             ValueError: it lacks a member, or has alternatives.
         """
-        values: list[bytes | None] = [None] * len(self._names)
-        for ending, value in members.items():
-            values[self._columns[ending]] = value
-        if len(members) != len(values) or None in values:
-            has = ", ".join(ending.decode("utf-8", "replace") for ending in members) or "none"
-            wants = " and ".join(self._names)
-            text = name.decode("utf-8", "backslashreplace")
-            raise ValueError(
-                f"{shard}: sample {text!r} has {has} of the members {wants}, and wants one of "
-                "each: name others by --column"
-            )
-        return cast(Sample, tuple(values))
+        places = [self._columns[ending] for ending in members]
+        if places == self._places:
+            return cast(Sample, tuple(members.values()))
+        if sorted(places) == self._places:
+            by_place = dict(zip(places, members.values(), strict=True))
+            return cast(Sample, tuple(by_place[place] for place in self._places))
+        has = ", ".join(ending.decode("utf-8", "replace") for ending in members) or "none"
+        wants = " and ".join(self._names)
+        text = name.decode("utf-8", "backslashreplace")
+        raise ValueError(
+            f"{shard}: sample {text!r} has {has} of the members {wants}, and wants one of "
+            "each: name others by --column"
+        )
 
     def _samples(
         self, archive: Archive, *, skip: int = 0, wants_all: bool = False
@@ -356,32 +357,39 @@ class Archives:
         try:
             base: bytes | None = None
             members: dict[bytes, bytes] = {}
-            while (name := archive.next()) is not None:
-                start = name.rfind(b"/") + 1
-                dot = name.find(b".", start)
-                if dot <= start or (name[:2] == b"__" and _META.match(name)):
-                    continue  # WebDataset passes over these, too
-                if name[:dot] != base:
-                    if base is not None:
-                        yield base, members
-                        skip -= 1
-                    base, members = name[:dot], {}
-                ending = name[dot + 1 :].lower()
-                if ending in members:
-                    text = name.decode("utf-8", "backslashreplace")
-                    raise ValueError(f"{archive.path}: two members are called {text!r}")
-                if wants_all or ending in self._columns:
-                    members[ending] = archive.read() if skip <= 0 else b""
-                elif ending.decode("utf-8", "replace") in self._strays:
-                    text = name.decode("utf-8", "backslashreplace")
-                    raise ValueError(
-                        f"{archive.path}: {text!r} is a label, and the first sample has none: "
-                        "name the value, and the label, by --column"
-                    )
+            while found := archive.members():
+                memory = archive.memory
+                for name, begin, end in found:
+                    start = name.rfind(b"/") + 1
+                    dot = name.find(b".", start)
+                    if dot <= start or (name[:2] == b"__" and _META.match(name)):
+                        continue  # WebDataset passes over these, too
+                    if name[:dot] != base:
+                        if base is not None:
+                            yield base, members
+                            skip -= 1
+                        base, members = name[:dot], {}
+                    ending = name[dot + 1 :].lower()
+                    if ending in members:
+                        raise self._refusal(archive, name, "two members are called {!r}")
+                    if wants_all or ending in self._columns:
+                        content = memory[begin:end] if begin >= 0 else None
+                        members[ending] = (
+                            b"" if skip > 0 else archive.read() if content is None else content
+                        )
+                    elif ending.decode("utf-8", "replace") in self._strays:
+                        raise self._refusal(archive, name, STRAY)
             if base is not None:
                 yield base, members
         finally:
             archive.close()
+
+    @staticmethod
+    def _refusal(archive: Archive, name: bytes, text: str) -> ValueError:
+        """Return an error about a member, whose name is put into a text."""
+        return ValueError(
+            f"{archive.path}: {text.format(name.decode('utf-8', 'backslashreplace'))}"
+        )
 
 
 def _number(field: bytes) -> int:

@@ -1,4 +1,8 @@
-"""py-lmdb's environment, whose map grows with its content, and whose errors name their cause."""
+"""py-lmdb's environment, whose map grows with its content, and whose errors name their cause.
+
+Invariant: Ctrl-C, which Python raises between two statements of the main thread, finds records in
+the caller's list, or in a transaction that will be committed; never in both, and never in none.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import errno
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,34 @@ def size_of(records: Iterable[tuple[bytes, ...]]) -> int:
     return sum(map(len, itertools.chain.from_iterable(records)))
 
 
+class _Commit:
+    """A transaction that the first call brings to the disk; each later one says how that went.
+
+    One thread makes all calls, and it is not the main one: Ctrl-C breaks none off.
+
+    Args:
+        txn: the transaction.
+        size: size of its records, bytes.
+
+    Raises:
+        lmdb.Error: it cannot be written there.
+    """
+
+    def __init__(self, txn: Any, size: int) -> None:
+        self.size, self._txn = size, txn
+        self._error: Exception | None = None
+
+    def __call__(self) -> None:
+        txn, self._txn = self._txn, None
+        if txn is not None:
+            try:
+                txn.commit()
+            except lmdb.Error as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+
+
 class GrowingEnvironment:
     """One database of an environment that this process alone writes.
 
@@ -46,8 +78,8 @@ class GrowingEnvironment:
     def __init__(self, folder: Path, target: Path, db: bytes | None) -> None:
         self._folder, self._target, self._is_closed = folder, target, False
         self._thread = ThreadPoolExecutor(1)
-        #: The transaction that goes to the disk, and the size of its records.
-        self._committing: tuple[int, Future[None]] | None = None
+        #: The transaction that goes to the disk.
+        self._committing: _Commit | None = None
         #: Why a transaction is lost, and with it the set.
         self._failure: Exception | None = None
         try:
@@ -63,14 +95,14 @@ class GrowingEnvironment:
             raise self._explained(error, 0) from error
 
     def commit(
-        self, records: Sequence[Record], *, append: bool = False, overwrite: bool = False
+        self, records: list[Record], *, append: bool = False, overwrite: bool = False
     ) -> None:
         """Put records in one transaction, which a thread brings to the disk.
 
         The next call, or ``close``, waits for that, and raises its error.
 
         Args:
-            records: keys and values in the order of keys.
+            records: keys and values in the order of keys; emptied once they will be committed.
             append: whether the first key is greater than all that are there.
             overwrite: whether a key that is there gets another value.
 
@@ -87,7 +119,9 @@ class GrowingEnvironment:
                 done = txn.cursor().putmulti(records, overwrite=overwrite, append=append)
                 if done[1] < len(records):
                     break
-                self._committing = size, self._thread.submit(txn.commit)
+                # One statement. If Ctrl-C keeps it from the thread, ``wait`` hands it on.
+                self._committing, records[:] = _Commit(txn, size), ()
+                self._thread.submit(self._committing)
                 return
             except lmdb.MapFullError:
                 size *= 2  # many small records, which take more than their bytes
@@ -117,11 +151,10 @@ class GrowingEnvironment:
             raise self._failure
         if self._committing is None:
             return
-        size, done = self._committing
         try:
-            done.result()
+            self._thread.submit(self._committing).result()
         except lmdb.Error as error:
-            self._failure = self._explained(error, size)
+            self._failure = self._explained(error, self._committing.size)
             raise self._failure from error
         self._committing = None  # not before: Ctrl-C ends the call, and not the transaction
 

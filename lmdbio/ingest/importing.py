@@ -17,6 +17,8 @@ from lmdbio.ingest import archive, table
 from lmdbio.ingest.archive import Archives
 from lmdbio.ingest.folder import Folder
 from lmdbio.ingest.growing import size_of
+from lmdbio.ingest.mds import Mds
+from lmdbio.ingest.saved import Saved
 from lmdbio.ingest.sources import IMAGES, Source
 from lmdbio.ingest.table import Tables
 from lmdbio.ingest.writer import BATCH_BYTES_MAX, Writer
@@ -57,8 +59,8 @@ def open_source(paths: Sequence[str | os.PathLike[str]], columns: Sequence[str] 
     """Find out the kind of a source, and list what is in it.
 
     Args:
-        paths: a folder of images, of folders of images, or of archives or tables; or archives, or
-            tables.
+        paths: a folder of images, of folders of images, of archives or tables, of Hugging Face's
+            ``save_to_disk`` or of MosaicML's MDS shards; or archives, or tables.
         columns: members of archives, or columns of tables, that are the value and the label of a
             sample, in this order; empty: the usual ones.
 
@@ -70,6 +72,9 @@ def open_source(paths: Sequence[str | os.PathLike[str]], columns: Sequence[str] 
     """
     if len(columns) > COLUMNS_MAX:
         raise ValueError(f"a sample has a value and a label, and {len(columns)} are named")
+    for kind in (Saved, Mds) if len(paths) == 1 else ():
+        if kind.describes(folder := Path(paths[0])):
+            return kind(folder, columns)
     files = [file for path in paths for file in _files(Path(path))]
     if all(file.name.endswith(archive.ENDINGS) for file in files):
         return Archives(files, columns)

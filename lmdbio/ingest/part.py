@@ -1,11 +1,12 @@
 """The folder of a data set that is being written.
 
     TARGET.part/data.mdb        the records up to now
-    TARGET.part/writing.json    what is written, for the run that goes on with it
+    TARGET.part/writing.json    the note: what is written, for the run that goes on with it
 
 Invariants:
   - a part is locked as long as its writer lives;
-  - a part with a note holds committed records; one without is of no use, and is emptied;
+  - a part has a note before it has data: a folder with data and no note is another's;
+  - a part whose note has facts holds committed records; any other is of no use, and is emptied;
   - TARGET is a whole part, renamed: the kernel does that at once.
 """
 
@@ -18,6 +19,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lmdbio.errors import Error
 from lmdbio.provenance.paths import DATA, SUFFIX
@@ -28,11 +30,14 @@ __all__ = ["WHAT", "Part"]
 #: The data set, in messages.
 WHAT = "the data set"
 NOTE = "writing.json"
+FIELDS = {"facts", "columns", "is_sorted"}
 #: Names that a writer gives in a part; the last ones are of its provenance file's drafts.
 OURS = re.compile(
     "|".join(map(re.escape, (DATA, DATA + SUFFIX, "sorted", NOTE, NOTE + ".new")))
     + r"|\.lmdbio-[0-9a-f]{16}-[0-9a-f]{16}\.tmp"
 )
+#: The file that precedes a first note.
+DRAFT = re.compile(re.escape(NOTE + ".new"))
 
 
 class Part:
@@ -72,6 +77,8 @@ class Part:
                     refuse_taken(target, WHAT, folder=True)
                 target.rename(self.folder)
             self.is_resumed = self._resume()
+            #: Whether the note has facts.
+            self._is_noted = self.is_resumed
             if not self.is_resumed:
                 _empty(self.folder)
         except BaseException:
@@ -80,7 +87,7 @@ class Part:
 
     def _is_named(self) -> bool:
         """Return whether a part of these facts has the name of the data set, and its note yet."""
-        is_same = bool(self._facts) and _facts_in(self.target) == self._facts
+        is_same = bool(self._facts) and _note_in(self.target).get("facts") == self._facts
         return is_same and not self.folder.exists()
 
     def _lock(self, folder: Path) -> int:
@@ -102,7 +109,8 @@ class Part:
         Raises:
             FileExistsError, Error: the part is of something else.
         """
-        before = _facts_in(self.folder)
+        note = _note_in(self.folder)
+        before = note.get("facts")
         if before is None:
             return False
         if self._facts is None:
@@ -116,20 +124,26 @@ class Part:
                     f"{self.target}: the source has changed since its import began: {name} "
                     f"{_was(old, new)}; remove {self.folder} to begin again"
                 )
-        note = json.loads((self.folder / NOTE).read_bytes())
         self.columns, self.is_sorted = int(note["columns"]), bool(note["is_sorted"])
         return True
 
+    def begin(self) -> None:
+        """Mark it as a writer's, before there is data in it."""
+        if not self.is_resumed:
+            self._write(None)
+
     def note(self, columns: int, is_sorted: bool) -> None:
         """Note what will be committed next, where another run is to go on with it."""
-        is_noted = (self.folder / NOTE).exists() and (columns, is_sorted) == (
-            self.columns,
-            self.is_sorted,
-        )
-        if self._facts is None or is_noted:
+        is_same = (columns, is_sorted) == (self.columns, self.is_sorted)
+        if self._facts is None or (self._is_noted and is_same):
             return
         self.columns, self.is_sorted = columns, is_sorted
-        content = {"facts": self._facts, "columns": columns, "is_sorted": is_sorted}
+        self._write(self._facts)
+        self._is_noted = True
+
+    def _write(self, facts: Mapping[str, str] | None) -> None:
+        """Write the note."""
+        content = {"facts": facts, "columns": self.columns, "is_sorted": self.is_sorted}
         draft = self.folder / (NOTE + ".new")
         try:
             with draft.open("w", encoding="utf-8") as file:
@@ -157,22 +171,27 @@ class Part:
             raise unwritable(error, self.target, WHAT) from error
         sync_folder(self.target.parent)
         (self.target / NOTE).unlink(missing_ok=True)
-        os.close(self._fd)
+        self._unlock()
 
     def leave(self) -> None:
-        """Leave a part that can be continued; remove any other one."""
-        if not (self.folder / NOTE).exists():
+        """Leave a part that can be continued; remove any other one. May be called again."""
+        if not self._is_noted:
             shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._fd)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
-def _facts_in(folder: Path) -> dict[str, str] | None:
-    """Return the facts in a folder's note; None: there is no whole one."""
+def _note_in(folder: Path) -> dict[str, Any]:
+    """Return a folder's note; empty: there is no whole one."""
     try:
-        found: dict[str, str] = json.loads((folder / NOTE).read_bytes())["facts"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found
+        found: dict[str, Any] = json.loads((folder / NOTE).read_bytes())
+        return found if found.keys() == FIELDS else {}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _was(old: str | None, new: str | None) -> str:
@@ -189,7 +208,8 @@ def _empty(folder: Path) -> None:
         FileExistsError: something in it is another's; nothing is removed.
     """
     found = list(folder.iterdir())
-    other = next((left for left in found if not OURS.fullmatch(left.name)), None)
+    ours = OURS if _note_in(folder) else DRAFT
+    other = next((left for left in found if not ours.fullmatch(left.name)), None)
     if other is not None:
         text = f"has {other.name}, which no writer has put there: move that folder away"
         raise FileExistsError(errno.EEXIST, text, str(folder))

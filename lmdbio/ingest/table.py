@@ -7,6 +7,7 @@ pyarrow reads: ``pip install 'lmdbio[parquet]'``.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from lmdbio.errors import Error, MissingExtraError
 from lmdbio.ingest.reading import BATCH_BYTES, BATCH_SAMPLES_MAX
 from lmdbio.ingest.sources import Batch, Sample, states_of
 
-__all__ = ["ENDINGS", "Tables"]
+__all__ = [
+    "ENDINGS",
+    "Tables",
+    "arrow",
+    "check_columns",
+    "rows_at_once",
+    "samples_of",
+    "usual_columns",
+]
 
 ENDINGS = (".parquet",)
 #: Bytes of a column that are read at once.
@@ -24,18 +33,22 @@ BUFFER_BYTES = 1 << 20
 LABELS = ("label", "labels", "cls", "class", "fine_label", "text", "caption")
 
 
-def _parquet() -> Any:
-    """Return pyarrow's reader.
+#: Words in the type of a column that holds bytes.
+BYTES = ("binary", "bytes", "jpeg", "png")
+
+
+def arrow(part: str) -> Any:
+    """Return pyarrow, with a part of it.
 
     Raises:
         MissingExtraError: it is not installed.
     """
     try:
-        import pyarrow.parquet as found
+        importlib.import_module(f"pyarrow.{part}")
     except ModuleNotFoundError:
-        name = "lmdbio import of Parquet files"
+        name = "lmdbio import of Parquet and Arrow files"
         raise MissingExtraError(name, "pyarrow", "pyarrow", "parquet") from None
-    return found
+    return importlib.import_module("pyarrow")
 
 
 class Tables:
@@ -58,11 +71,7 @@ class Tables:
         self.total, self.unit = 0, "samples"
         for file in files:
             table = self._open(file)
-            self._columns = self._columns or _usual(file, table.schema_arrow)
-            missing = set(self._columns) - set(table.schema_arrow.names)
-            if missing:
-                has = ", ".join(table.schema_arrow.names)
-                raise ValueError(f"{file}: has no column {missing.pop()!r}, but {has}")
+            self._columns = check_columns(file, table.schema_arrow, self._columns)
             self.total += table.metadata.num_rows
         self.facts: Mapping[str, str] = {
             **states_of(files),
@@ -71,7 +80,7 @@ class Tables:
 
     @staticmethod
     def _open(file: Path) -> Any:
-        parquet = _parquet()
+        parquet = arrow("parquet").parquet
         try:
             # A row group may be as large as the file, and is not read beforehand. It is not mapped
             # either: who cut the file meanwhile would end this process.
@@ -91,30 +100,63 @@ class Tables:
                 if done + group.num_rows <= first:
                     done += group.num_rows
                     continue
-                each = max(1, group.total_byte_size // max(1, group.num_rows))
-                rows = min(BATCH_SAMPLES_MAX, max(1, BATCH_BYTES // each))
+                rows = rows_at_once(group.total_byte_size, group.num_rows)
                 for part in table.iter_batches(rows, [number], list(self._columns)):
-                    samples = self._samples(file, done - before, part)
+                    samples = samples_of(file, done - before, part, self._columns)
                     yield Batch(samples[max(0, first - done) :], done + len(samples))
                     done += len(samples)
 
-    def _samples(self, file: Path, before: int, part: Any) -> list[Sample]:
-        columns = [
-            [_as_value(file, name, before + at, value) for at, value in enumerate(column)]
-            for name in self._columns
-            for column in [part.column(part.schema.names.index(name)).to_pylist()]
-        ]
-        return list(zip(*columns, strict=True))
+
+def rows_at_once(size: int, rows: int) -> int:
+    """Return how many rows make a batch, of some that have so many bytes."""
+    return min(BATCH_SAMPLES_MAX, max(1, BATCH_BYTES * rows // max(1, size)))
 
 
-def _usual(file: Path, schema: Any) -> tuple[str, ...]:
+def samples_of(file: Path, first: int, part: Any, columns: Sequence[str]) -> list[Sample]:
+    """Return rows as samples.
+
+    Args:
+        file: path of their file, for messages.
+        first: number of the first row in the file.
+        part: the rows, a RecordBatch.
+        columns: names of the columns.
+
+    Raises:
+        ValueError: a row lacks a value.
+    """
+    values = [
+        [_as_value(file, name, first + at, value) for at, value in enumerate(column)]
+        for name in columns
+        for column in [part.column(part.schema.names.index(name)).to_pylist()]
+    ]
+    return list(zip(*values, strict=True))
+
+
+def check_columns(file: Path, schema: Any, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that are asked for, or the usual ones of a schema.
+
+    Raises:
+        ValueError: one is not there; or none holds bytes.
+    """
+    kinds = {field.name: str(field.type) for field in schema}
+    found = tuple(columns) or usual_columns(file, kinds)
+    missing = next((name for name in found if name not in kinds), None)
+    if missing is not None:
+        raise ValueError(f"{file}: has no column {missing!r}, but {', '.join(kinds)}")
+    return found
+
+
+def usual_columns(file: Path, kinds: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that hold bytes, and labels.
+
+    Args:
+        file: path of their file, for messages.
+        kinds: type of each column, by its name.
 
     Raises:
         ValueError: none holds bytes.
     """
-    kinds = {field.name: str(field.type) for field in schema}
-    bytes_of = [name for name, kind in kinds.items() if "binary" in kind]
+    bytes_of = [name for name, kind in kinds.items() if any(word in kind for word in BYTES)]
     if not bytes_of:
         raise ValueError(
             f"{file}: no column holds bytes, of {', '.join(kinds)}: name its value, and its "

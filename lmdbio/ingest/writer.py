@@ -99,6 +99,7 @@ class Writer:
         #: The records of a sample; 0: there are records alone.
         self._columns = self._part.columns
         try:
+            self._part.begin()
             folder, target = self._part.folder, self._part.target
             self._environment = GrowingEnvironment(folder, target, self._name)
         except BaseException:
@@ -158,8 +159,7 @@ class Writer:
         # A program that was killed at its end puts again what it has put beside its samples.
         if key <= self._last and self._part.is_resumed and self._environment.get(key) == record[1]:
             return
-        self._put([record])
-        self._count += not self._columns
+        self._put([record], self._count + (not self._columns))
 
     def add(self, value: Any, label: Any = None) -> None:
         """Add a sample under the next number, and its label if it has one.
@@ -211,30 +211,31 @@ class Writer:
             for number, part in zip(numbers, [sample[at] for sample in samples], strict=True)
         ]
         self._columns, self._count = columns, first  # not before: a refused sample says nothing
-        self._put(records)
-        self._count = after
+        self._put(records, after)
 
-    def _put(self, records: list[Record]) -> None:
+    def _put(self, records: list[Record], count: int) -> None:
+        """Add records to those that are pending; so many samples, or records, there are then."""
         if self._owner != os.getpid():
             raise lmdb_error(f"{self._part.target}: this writer is closed, or another process's")
         size = size_of(records)
         # Not before a first sample: a program that has none puts again what is beside them.
         if self._bytes + size > self._batch_bytes_max and self._count:
             self._flush()
-        self._pending += records
-        self._bytes += size
+        # One statement, before or after which Ctrl-C comes.
+        end = len(self._pending)
+        self._pending[end:], self._bytes, self._count = records, self._bytes + size, count
 
     def _flush(self) -> None:
         """Commit what is pending."""
-        if not self._pending:
-            return
-        self._pending.sort(key=operator.itemgetter(0))
-        append = self._pending[0][0] > self._last
-        self._part.note(self._columns, self._part.is_sorted and append)
-        self._part.is_sorted &= append
-        self._environment.commit(self._pending, append=append)
-        self._last = max(self._last, self._pending[-1][0])
-        self._pending, self._bytes = [], 0
+        if self._pending:
+            self._pending.sort(key=operator.itemgetter(0))
+            append = self._pending[0][0] > self._last
+            self._part.note(self._columns, self._part.is_sorted and append)
+            self._part.is_sorted &= append
+            # Not after the commit: a Ctrl-C between the two would leave a smaller key than is put.
+            self._last = max(self._last, self._pending[-1][0])
+            self._environment.commit(self._pending, append=append)
+        self._bytes = 0
 
     def close(self) -> None:
         """Bring the set to the disk, and give it its name. May be called again.

@@ -39,6 +39,7 @@ from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.remote import absolute, is_url, label
+from lmdbio.system.amounts import refuse_no_flag
 from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
@@ -106,6 +107,7 @@ def open_record_index(
     refuse_unknown("locate", locate, Locate)
     refuse_unknown("check", check, Check)
     refuse_unknown("order", order, Order)
+    refuse_no_flag(None, subdir=subdir)
     files = data_files(path, subdir)
     name = name_bytes(db)
     how: dict[str, Any] = {"locate": locate, "check": check, "order": order, "samples": samples}

@@ -38,6 +38,7 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.reading.file_cache import FileCache, Lent
 from lmdbio.records.ahead import as_indices
+from lmdbio.system.amounts import refuse_no_flag
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheShard
@@ -161,6 +162,7 @@ class Routes:
     def __init__(
         self, source: RecordIndex, choice: Choice, *, readahead: bool | None, budget: int
     ) -> None:
+        refuse_no_flag(None, readahead=readahead)
         self.source, self.options = (
             source,
             PlanOptions(choice.gap_bytes_max, choice.request_bytes_max),

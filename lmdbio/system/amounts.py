@@ -1,4 +1,4 @@
-"""amounts: bytes that reads keep to, and numbers and bytes as people read and write them. Pure."""
+"""amounts: bytes that reads keep to, and numbers, bytes and flags as people write them. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = [
     "REQUEST_BYTES_MAX",
     "count_text",
     "parse_bytes",
+    "refuse_no_flag",
     "size_text",
     "whole",
 ]
@@ -71,6 +72,22 @@ def whole(what: str, value: Any, least: int | None = None, most: int | None = No
     if least is not None and number < least:
         raise ValueError(f"{what} must be at least {least}, not {number}")
     return number
+
+
+def refuse_no_flag(*others: object, **given: Any) -> None:
+    """Raise TypeError for an argument, by its name, that is neither True nor False.
+
+    NumPy's are welcome. A word is not: "no" would count as true.
+
+    Args:
+        others: values that the arguments may have besides.
+        given: the arguments.
+    """
+    for what, value in given.items():
+        is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+        if not is_flag and value not in others:
+            known = ", ".join(["True", "False", *map(repr, others)])
+            raise TypeError(f"{what} must be one of {known}, not {value!r}")
 
 
 def size_text(count: float) -> str:

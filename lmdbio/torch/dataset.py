@@ -18,6 +18,7 @@ from lmdbio.provenance import Paths
 from lmdbio.records.pending import Pending
 from lmdbio.records.records import Records, open_records
 from lmdbio.records.samples import Samples
+from lmdbio.system.amounts import refuse_no_flag
 from lmdbio.torch.draws import Source
 from lmdbio.torch.ranks import processes_alike
 from lmdbio.torch.samples import (
@@ -80,7 +81,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         options: keywords of ``Records``.
 
     Raises:
-        TypeError: an unknown keyword; the message says what to write instead.
+        TypeError: an unknown keyword, or a flag that is none; the message says what to write.
         OSError, Error: as ``Records``.
     """
 
@@ -96,6 +97,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     ) -> None:
         refuse_foreign("Dataset", options)
         refuse_no_function(transform=transform)
+        refuse_no_flag(keys=keys, buffers=buffers)
         self.errors = as_errors(errors)
         self.records = open_records(source, **options)
         self.keys, self.buffers = keys, buffers

@@ -236,7 +236,8 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
             that they cache. All processes read the same files then.
 
     Raises:
-        TypeError: an unknown keyword; the message says what to write instead.
+        TypeError: an unknown keyword, or a flag or a function that is none; the message says what
+            to write instead.
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is less memory than the cache needs.
@@ -289,15 +290,15 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         has_group = cache is not None and comm is not None and comm is not False
         refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
+        each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
+        made: Any = each | {"pins": pin_memory, "begin": worker_init_fn}
+        recipe = Recipe.checked(transform, collate_fn, decode, **made)
         chosen = chosen_order(shuffle, sampler, batch_sampler, batch_size, drop_last)
         words = LoaderWords(source, cache, assignment, as_order(chosen), keys, threads, processes)
         words = words._replace(rank=rank, comm=comm, options=given)
         sharing = choose_sharing(words, find_group())
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         orders = Ordering.checked(chosen, seed, comm=sharing.comm, **order)
-        each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
-        made: Any = each | {"pins": pin_memory, "begin": worker_init_fn}
-        recipe = Recipe.checked(transform, collate_fn, decode, **made)
         self.collate_fn, self.pin_memory = recipe.collate, pin_memory
         self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
         workers = partial(_workers, recipe, threads, processes)

@@ -13,7 +13,7 @@ from lmdbio.planning.deal import Owner, deal_steps
 from lmdbio.planning.order import I64, Epoch, EpochOrder, Shard
 from lmdbio.planning.sampling import Sampling
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.system.amounts import whole
+from lmdbio.system.amounts import refuse_no_flag, whole
 from lmdbio.system.log import log
 from lmdbio.torch.draws import Source
 from lmdbio.torch.given_order import STATE_NAMES, GivenEpoch, GivenOrder
@@ -115,9 +115,10 @@ class Ordering:
         """Return the orders of arguments of ``BatchSampler``, ``shuffle`` being the chosen one.
 
         Raises:
-            TypeError: ``shuffle`` or ``seed`` is none.
+            TypeError: ``shuffle``, ``seed`` or a flag is none.
             ValueError: as ``Ranks``.
         """
+        refuse_no_flag(drop_last=drop_last, even=even)
         place = Ranks(rank, ranks, comm)
         number = whole("seed", seed)
         return cls(as_order(shuffle), number, bool(drop_last), bool(even), place)

@@ -23,6 +23,7 @@ from lmdbio.reading.batch import Batch
 from lmdbio.records.mix import MixedBatch
 from lmdbio.records.records import ColumnBatch
 from lmdbio.records.routes import Field
+from lmdbio.system.amounts import refuse_no_flag
 from lmdbio.system.warn import warn
 from lmdbio.torch.samples import Errors, RecordErrors, as_errors, refuse_no_function
 
@@ -369,11 +370,12 @@ class Recipe:
 
         Raises:
             TypeError: ``decode`` is no decoder, or other words are given that it goes not with; or
-                a function is none.
+                a function or a flag is none.
             ValueError, TypeError: as ``as_errors``.
         """
         whole = None
-        refuse_no_function(transform=transform, collate_fn=collate_fn)
+        refuse_no_function(transform=transform, collate_fn=collate_fn, worker_init_fn=begin)
+        refuse_no_flag(keys=keys, buffers=buffers, pin_memory=pins)
         if decode is not None:
             single = {"transform": transform, "buffers": buffers, "collate_fn": collate_fn}
             for word in (word for word, value in single.items() if value):

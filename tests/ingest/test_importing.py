@@ -145,6 +145,42 @@ def test_every_form_of_tar_is_read(tmp_path: Path, form: int) -> None:
     assert pairs(tmp_path / "set") == [(image(name), b"3") for name in names]
 
 
+def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
+    """Return a header whose fields are as given, and whose sum is right."""
+    block = bytearray(tarfile.BLOCKSIZE)
+    block[: len(name)], block[124 : 124 + len(size)], block[156:157] = name, size, kind
+    block[257:265], block[148:156] = b"ustar\x0000", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 20, (1 << 20) - 1536, 3 << 20])
+def test_headers_that_other_programs_write_are_read(tmp_path: Path, large: int) -> None:
+    value = image(7, 700)
+    first = image(0, large)
+    written = [
+        (b"0.jpg", first, header(b"0.jpg", b"%011o\0" % len(first))),
+        (b"1.jpg", value, header(b"1.jpg", b"%11o " % len(value))),
+        (b"2.jpg", value, header(b"2.jpg\0left over", b"%012o" % len(value))),
+        (b"3.jpg", value, header(b"3.jpg", b"%011o\0" % len(value), b"\0")),
+        (b"4.jpg", value, header(b"4.jpg", b"%o \0" % len(value), b"7")),
+        (b"5.jpg", value, header(b"5.jpg", b"\x80" + len(value).to_bytes(11, "big"))),
+        (b"e" * 96 + b".jpg", value, header(b"e" * 96 + b".jpg", b"%011o\0" % len(value))),
+        (b"7.jpg", b"", header(b"7.jpg", b"0")),
+        (b"8.jpg", value, header(b"8.jpg", b"%011o\0" % len(value))),
+    ]
+    blocks = [head + data + bytes(-len(data) % 512) for _, data, head in written]
+    (tmp_path / "a.tar").write_bytes(b"".join(blocks) + bytes(1024))
+    import_samples([tmp_path / "a.tar"], tmp_path / "set")
+    assert pairs(tmp_path / "set") == [data for _, data, _ in written]
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert [member.name.encode() for member in tar] == [name for name, _, _ in written]
+    wrong = header(b"9.jpg", b"-0000000777\0") + bytes(512)
+    (tmp_path / "a.tar").write_bytes(b"".join(blocks) + wrong + bytes(1024))
+    with pytest.raises(Error, match=r"'8.jpg' is followed by no header of tar"):
+        import_samples([tmp_path / "a.tar"], tmp_path / "other")
+
+
 def test_shards_are_one_set_in_their_order(tmp_path: Path) -> None:
     shards = tmp_path / "shards"
     shards.mkdir()
@@ -349,6 +385,12 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return process
 
 
+def is_begun(part: Path) -> bool:
+    """Return whether a part has samples that a next run goes on with."""
+    note = part / "writing.json"
+    return note.exists() and json.loads(note.read_bytes())["facts"] is not None
+
+
 def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int) -> int:
     """Import a source, killed at so many random moments; return how many had committed some."""
     begun = time.monotonic()
@@ -370,7 +412,7 @@ def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int
             assert pairs(target) == wanted  # it was whole
             shutil.rmtree(target)
             continue
-        done, continued = done + 1, continued + (target.parent / "set.part/writing.json").exists()
+        done, continued = done + 1, continued + is_begun(target.parent / "set.part")
     out, err = start(source, target).communicate()
     assert out.strip().isdigit(), err
     assert pairs(target) == wanted
@@ -412,7 +454,7 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> No
         archive(source / "1.tar", members(10, 3000))
         given = [source / "0.tar", source / "1.tar"]
     process = start(*given, tmp_path / "set")
-    while not (tmp_path / "set.part/writing.json").exists():
+    while not is_begun(tmp_path / "set.part"):
         time.sleep(0.001)
     process.kill()
     process.communicate()

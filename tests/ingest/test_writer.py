@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lmdb
@@ -30,6 +33,8 @@ from lmdbio.provenance import find_sidecar
 from lmdbio.provenance.freshness import is_described
 from tests.cli.test_cli import call
 from tests.support import databases
+
+INGEST = Path(growing.__file__).parent
 
 
 def content(path: Path, db: bytes | None = None) -> list[tuple[bytes, bytes]]:
@@ -304,21 +309,76 @@ def test_a_set_that_lost_a_transaction_is_not_published(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
-def test_ctrl_c_that_the_block_catches_loses_nothing(
+class CtrlC:
+    """Ctrl-C before the nth line that the writer runs in the ``with`` block; at the first: 0."""
+
+    def __init__(self, lines: int) -> None:
+        self.left, self.is_struck = lines, False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if Path(frame.f_code.co_filename).parent != INGEST:
+            return None
+        if event == "line" and not self.is_struck:
+            self.left -= 1
+            if self.left < 0:
+                self.is_struck = True
+                raise KeyboardInterrupt
+        return self
+
+    def __enter__(self) -> None:
+        sys.settrace(self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+
+def test_ctrl_c_at_any_line_loses_nothing_and_puts_nothing_twice(tmp_path: Path) -> None:
+    wanted = [(b"%09d" % number, b"%d" % number) for number in range(3)]
+    for line in itertools.count():
+        ctrl_c, target = CtrlC(line), tmp_path / "set"
+        with lmdbio.Writer(target, batch_bytes_max=1) as writer:
+            while len(writer) < len(wanted):
+                try:
+                    with ctrl_c:
+                        writer.add(wanted[len(writer)][1])
+                except KeyboardInterrupt:
+                    pass
+        assert content(target) == wanted, line
+        shutil.rmtree(target)
+        if not ctrl_c.is_struck:
+            break
+    assert line > 60
+
+
+def test_ctrl_c_before_a_transaction_has_its_thread_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt() -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with lmdbio.Writer(tmp_path / "set", batch_bytes_max=1) as writer:
         writer.put(b"a", b"1")
-        writer.put(b"b", b"2")
-        assert writer._environment._committing is not None
-        monkeypatch.setattr(writer._environment._committing[1], "result", interrupt)
+        monkeypatch.setattr(writer._environment._thread, "submit", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            writer.put(b"c", b"3")
+            writer.put(b"b", b"2")
         monkeypatch.undo()
-    assert content(tmp_path / "set") == [(b"a", b"1"), (b"b", b"2")]
+        writer.put(b"c", b"3")
+    assert content(tmp_path / "set") == [(b"a", b"1"), (b"c", b"3")]
+
+
+def test_a_folder_that_no_writer_made_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "set.part"
+    with lmdbio.Writer(other, provenance=False) as writer:
+        writer.put(b"a", b"1")
+    before = [(path.name, path.read_bytes()) for path in other.iterdir()]
+    for resume in (None, {"source": "v1"}):
+        with pytest.raises(FileExistsError, match=r"has data.mdb, which no writer .*set.part'"):
+            lmdbio.Writer(tmp_path / "set", resume=resume)
+        (other / "writing.json").write_text("[1]")
+        with pytest.raises(FileExistsError, match=r"which no writer has put there"):
+            lmdbio.Writer(tmp_path / "set", resume=resume)
+        (other / "writing.json").unlink()
+    assert [(path.name, path.read_bytes()) for path in other.iterdir()] == before
 
 
 # --- continued -------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ tests' names.
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import os
 import pickle
 import random
+import re
 import signal
 import threading
 import time
@@ -32,6 +34,7 @@ from torch.utils.data import DataLoader
 import lmdbio
 from lmdbio.planning.order import Epoch, Shard
 from lmdbio.reading.batch import Batch
+from lmdbio.records.options import RecordsOptions
 from lmdbio.torch import (
     BatchSampler,
     Dataset,
@@ -726,3 +729,41 @@ def test_a_transform_that_has_no_more_shortens_no_batch(folder: Path) -> None:
     ):
         with pytest.raises(RuntimeError, match="StopIteration for sample 7"):
             list(loader)
+
+
+#: Arguments of a Loader for which "nonsense" may be a name: of a file, a database, a key.
+NAMES = {"source", "db", "skip", "provenance"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in inspect.signature(Loader).parameters if name not in NAMES | {"options"}]
+    + sorted(RecordsOptions.__annotations__.keys() - NAMES),
+)
+def test_a_word_that_a_loader_does_not_know_is_refused_by_name(folder: Path, name: str) -> None:
+    words: dict[str, Any] = {"rank": 0, "ranks": 2} if name in ("rank", "ranks") else {}
+    with pytest.raises((TypeError, ValueError), match=rf"(?i)\b{name}\b.*(nonsense|not str)"):
+        Loader(folder, **words | {name: "nonsense"})
+
+
+@pytest.mark.parametrize("value", ["no", "", 2, 1.0, []])
+@pytest.mark.parametrize(
+    "name", ["keys", "buffers", "drop_last", "even", "pin_memory", "readahead", "subdir"]
+)
+def test_a_flag_of_a_loader_is_true_or_false(folder: Path, name: str, value: Any) -> None:
+    text = f"{name} must be one of True, False.*, not {value!r}"
+    with pytest.raises(TypeError, match=re.escape(text).replace(re.escape(".*"), ".*")):
+        Loader(folder, **{name: value})
+
+
+def test_other_surfaces_refuse_the_same_flags(folder: Path) -> None:
+    word: Any = "no"
+    for make, name in (
+        (lambda: Dataset(folder, keys=word), "keys"),
+        (lambda: IterableDataset(folder, buffers=word), "buffers"),
+        (lambda: BatchSampler(10, 2, even=word), "even"),
+        (lambda: lmdbio.Records(folder, readahead=word), "readahead"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be one of True, False"):
+            make()
+    assert len(BatchSampler(10, 4, drop_last=np.bool_(True))) == 2
