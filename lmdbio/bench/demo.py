@@ -355,8 +355,8 @@ def conclude(made: Demonstration) -> str:
     if not lines:
         return "Nothing was measured that could be compared."
     said = [
-        "In short, py-lmdb's time over that of lmdbio's best reader, all data sets together (above "
-        "1, lmdbio is faster):",
+        "In short, py-lmdb's time over that of lmdbio's best reader, all data sets together "
+        "(above 1, lmdbio is faster):",
         *lines,
     ]
     if not made.cold:

@@ -236,8 +236,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
             that they cache. All processes read the same files then.
 
     Raises:
-        TypeError: an unknown keyword, or a flag or a function that is none; the message says what
-            to write instead.
+        TypeError: an unknown keyword, flag or function; the message says what to write instead.
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is less memory than the cache needs.

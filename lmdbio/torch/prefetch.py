@@ -180,7 +180,7 @@ class Prefetcher:
 
 
 class Failed:
-    """What one of several results raised, which is raised when its turn has come."""
+    """The exception of one of several results, raised when the result is asked for."""
 
     __slots__ = ("error",)
 
