@@ -42,7 +42,6 @@ from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
 from lmdbio.remote import label
-from lmdbio.share import LAUNCHED
 from lmdbio.system.pylmdb import lmdb
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
@@ -115,9 +114,13 @@ def info(
 
 def _job() -> str | None:
     """Return the job that a launcher has started this process for, in words; None: it is alone."""
+    if not any(name.endswith(("_SIZE", "_NUM_TASKS")) for name in os.environ):
+        return None  # no launcher's: others do without the transports
+    from lmdbio.cli.doctor_facts import job_facts
+    from lmdbio.share import LAUNCHED
+
     if not any(os.environ.get(name) for name in (*LAUNCHED, "WORLD_SIZE")):
         return None
-    from lmdbio.cli.doctor_facts import job_facts
 
     here = MachineFacts(**job_facts())
     verdicts = RULES["ranks"](Facts("", machine=here))

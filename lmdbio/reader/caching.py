@@ -132,13 +132,13 @@ class CachedParts(NamedTuple):
     reason: Reason
 
     @property
-    def shard(self) -> ShardStore | None:
-        """The cache of this root, if another Reader may go on with it: not single records."""
+    def left(self) -> LeftGrains | None:
+        """The grains of this root's memory, for another Reader; None: single records, or none."""
         if self.store is None:
             return None
         from lmdbio.reader.shard_rows import ShardStore  # others begin sooner without it
 
-        return self.store if isinstance(self.store, ShardStore) else None
+        return self.store.leave() if isinstance(self.store, ShardStore) else None
 
 
 class _Offer(NamedTuple):

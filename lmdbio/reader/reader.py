@@ -201,7 +201,7 @@ class Reader:
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
         setup = set_up(comm, options.checked, self._counter, left)
-        self._options, self._window, self._shard = options, setup.window, setup.shard
+        self._options, self._window, self._left = options, setup.window, setup.left
         self._thread, self.rank, self.size = setup.thread, setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
         self.caching, self.facts, self.schedule = setup.caching, setup.facts, setup.schedule
@@ -283,7 +283,7 @@ class Reader:
         if self._closed or self._pid != os.getpid():
             self._closed = True
             return
-        self._closed = True
+        self._closed, self._left = True, None
         try:
             with self._asking:  # a thread that waits for a batch sees within a slice that it ended
                 self._window.leave(self._lent.end(self._next), closes=True)
@@ -381,8 +381,7 @@ def moved(reader: Reader, comm: Any, *, start: int | Steps, seed: int) -> Reader
     Raises:
         As ``Reader``, and as its ``close``.
     """
-    thread, shard = reader._thread, reader._shard
-    left = None if shard is None else shard.leave()
+    thread, left = reader._thread, reader._left
     reader.close()
     if thread is not None and thread.is_alive():  # other roots, which come later, need rows of it
         thread.join(GOODBYE_SECONDS_MAX)

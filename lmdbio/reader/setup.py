@@ -57,7 +57,6 @@ from lmdbio.system.log import WARNING, log
 if TYPE_CHECKING:
     from lmdbio.cache import LeftGrains
     from lmdbio.reader.round_cache import RoundCache
-    from lmdbio.reader.shard_rows import ShardStore
 
 from lmdbio.system.frozen import dataclass
 
@@ -77,9 +76,9 @@ class Setup:
         caching: whether roots cache parts of the file, and why.
         facts: facts of the data set, as the first root sees it.
         schedule: says which rank uses which records in which iteration.
-        window: view that this rank has of its node's window.
         thread: reads for this rank's team; None where another rank does.
-        shard: shard that this rank caches; None where another rank does, or it caches none.
+        window: view that this rank has of its node's window.
+        left: grains in the memory of this rank; None where another rank has them, or nobody.
     """
 
     options: ReaderOptions
@@ -91,9 +90,9 @@ class Setup:
     caching: Reason
     facts: DataSetFacts
     schedule: Schedule
-    window: share.NodeWindow
     thread: RootThread | None
-    shard: ShardStore | None
+    window: share.NodeWindow
+    left: LeftGrains | None
 
 
 def set_up(
@@ -169,6 +168,7 @@ def _make(
         layout = None if source is None else sizing.layout(k)
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
+        rest = window, rows.caching.left  # before the thread begins, whose end lets it go
         if source is not None:
             supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
             thread = RootThread(window, schedule, supply, mail, counter)
@@ -183,8 +183,7 @@ def _make(
     if request.is_warm:
         _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
-    read_by = window, thread, rows.caching.shard
-    return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, *read_by)
+    return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, thread, *rest)
 
 
 def _settled(

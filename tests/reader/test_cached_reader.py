@@ -255,14 +255,13 @@ def test_memory_that_a_disk_may_still_fill_is_not_handed_on(
     """By a read that was given up when the disk did not answer."""
     first = Reader(path, 7, cache=f"memory=64K,disk={tmp_path}", shuffle="global")
     next(first)
-    assert first._shard is not None and first._shard.shard.back is not None
-    left = first._shard.leave()
+    left = first._left
+    assert left is not None and left.shard.back is not None
     if was_stuck:
-        first._shard.shard.back.note_stuck()
+        left.shard.back.note_stuck()
     with moved(first, None, start=0, seed=1) as second:
-        assert second._shard is not None
-        again = second._shard.leave()
-        assert left is not None and again is not None
+        again = second._left
+        assert again is not None
         assert (again.memory is left.memory) != was_stuck
         rows = next(second)
         assert [bytes(value) for value in rows] == [values[i] for i in rows.indices.tolist()]
