@@ -70,13 +70,15 @@ static void close_link(lio_mesh *m, lio_link *link)
     (void)pthread_mutex_unlock(&m->lock);
 }
 
-/* A rank has left, or is lost: nothing is sent to it any more. */
+/* A rank has left, or is lost: nothing is sent to it any more. None is lost to a rank that has left,
+ * for others answer its farewell by an end of their connections. */
 static void end_rank(lio_mesh *m, uint32_t rank, enum lio_mesh_state state, int sys_errno,
                      const char *what)
 {
     (void)pthread_mutex_lock(&m->lock);
     bool is_news = m->state[rank] < LIO_MESH_LEFT;
     if (is_news) {
+        state = m->has_left ? LIO_MESH_LEFT : state;
         m->state[rank] = (uint8_t)state;
         if (state == LIO_MESH_LOST && !m->has_lost) {
             m->has_lost = true;

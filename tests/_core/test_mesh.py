@@ -128,6 +128,29 @@ def test_the_one_that_listened_says_farewell(two: list[Mesh]) -> None:
     assert two[0].lost() is None
 
 
+@pytest.mark.parametrize("is_near", [True, False])
+def test_a_rank_that_leaves_loses_nobody_who_answers_its_farewell(is_near: bool) -> None:
+    """It still waits for a connection to a third one, which takes none."""
+    meshes = [Mesh(rank, 3, KEY) for rank in range(2)]
+    with contextlib.ExitStack() as stack:
+        third = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(2):  # the kernel lets no more wait
+            waits = stack.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(third.getsockname())
+        place_all(meshes, is_near=is_near)
+        meshes[0].place(2, *third.getsockname(), is_near=False)
+        meshes[1].send(0, 0, b"hello")
+        meshes[0].send(1, 0, b"hello")
+        assert take(meshes[0], 0) == (1, b"hello") and take(meshes[1], 0) == (0, b"hello")
+        meshes[0].connect(2)
+        time.sleep(0.1)  # it begins to connect
+        meshes[0].leave(300)
+    until(lambda: meshes[1].states()[0] == PeerState.LEFT)
+    assert meshes[0].states()[1] != PeerState.LOST and meshes[0].lost() is None
+    meshes[1].leave(0)
+
+
 DIES = """
 import os, sys, time
 from lmdbio._core import Mesh
