@@ -118,11 +118,13 @@ def set_up(
     try:
         options, budgets = _agree_options(job, check)  # over the job, 1 MEETING
         teams = _divide(job, options, budgets)
-        return _make(job, options, teams, counter, left)
+        made = _make(job, options, teams, counter, left)
     except BaseException as error:
         job.fail(error)
         job.free()  # all ranks are here: each was told what failed
         raise
+    job.end()
+    return made
 
 
 def _make(

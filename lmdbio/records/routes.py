@@ -104,7 +104,7 @@ class Field(NamedTuple):
         return _core.Packed(wanted, *_rows_of(len(wanted), self.size), total, total)
 
 
-@lru_cache(16)
+@lru_cache(4)  # arrays of a batch's size: those of its fields, and of an epoch's last batch
 def _rows_of(count: int, size: int) -> tuple[U64, U64]:
     """Return the lengths of rows of so many bytes, and their offsets one behind the other."""
     return np.full(count, size, np.uint64), np.arange(0, count * size, size, dtype=np.uint64)
@@ -423,7 +423,8 @@ class Routes:
         self.engine.close()
 
 
-if _core.absence:  # py-lmdb reads
+# Py-lmdb reads where the core is absent: importers of these three need not ask which it is.
+if _core.absence:
     from lmdbio.records.portable_routes import (  # type: ignore[assignment]
         Routes,
         choose_reading,

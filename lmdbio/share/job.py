@@ -26,6 +26,7 @@ from lmdbio.share.transport import (
 )
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import WARNING, log
+from lmdbio.system.signals import ending_later
 
 if TYPE_CHECKING:
     from lmdbio.share.sockets import SocketTransport
@@ -52,36 +53,22 @@ class DifferenceError(ValueError):
     """Ranks gave different arguments."""
 
 
-def _wait(gathering: Gathering, late: str = "") -> BaseException | None:
+def _wait(gathering: Gathering, late: str = "") -> None:
     """Wait for a collective call, asleep: one that blocks burns a core, which others may need.
 
     Args:
         gathering: the call.
         late: text that is logged after ``LATE_SECONDS``; "": none is.
 
-    Returns:
-        The exception that interrupted the wait (Ctrl-C, a handler of SIGTERM), which goes on: the
-        caller tells the others of it before it raises it.
-
     Raises:
         PeerError: a rank has ended.
     """
-    interrupted: BaseException | None = None
     began = time.monotonic()
-    has_ended = False
-    while not has_ended:
-        try:
-            has_ended = gathering.has_ended()
-            if not has_ended:
-                if late and time.monotonic() > began + LATE_SECONDS:
-                    log(late, WARNING)
-                nap = NAP_PART * (time.monotonic() - began)
-                time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
-        except (RuntimeError, PeerError):  # MPI's own exception is a RuntimeError
-            raise
-        except BaseException as interrupt:
-            interrupted = interrupted or interrupt
-    return interrupted
+    while not gathering.has_ended():
+        if late and time.monotonic() > began + LATE_SECONDS:
+            log(late, WARNING)
+        nap = NAP_PART * (time.monotonic() - began)
+        time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
 
 
 # --- the job -----------------------------------------------------------------------------
@@ -126,6 +113,8 @@ class Job:
         self.node_rank = 0
         self._node_ranks: list[NodeRank] = []  # by job rank; of one process without MPI: none
         self.is_known_failed = False
+        #: Interrupt of a step that all others had ended: it fails the next one.
+        self._late: BaseException | None = None
 
     @property
     def alone(self) -> bool:
@@ -148,10 +137,10 @@ class Job:
         """
         if self.transport is None:
             return [step()]
-        own: BaseException | None = None
+        own, self._late = self._late, None
         result: Any = None
         try:
-            result = step()
+            result = step() if own is None else None
         except BaseException as error:
             own = error
         own, answers = self._exchange(result, own)
@@ -171,21 +160,26 @@ class Job:
         """Wait until all ranks are here, and exchange their answers. Collective.
 
         Returns:
-            Why this rank cannot go on: ``own``, or the exception that interrupted it meanwhile.
-            And of each rank its result, and why it cannot go on.
+            Why this rank cannot go on: ``own``, or the exception that interrupted it before it
+            gave its answer. And of each rank its result, and why it cannot go on.
         """
         assert self.transport is not None
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
         room = max(len(answer), ANSWER_BYTES_MIN)
-        gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
-        interrupt = _wait(gathering)
-        if interrupt is not None and own is None:
-            own = interrupt  # all ranks are here, and none knows any answer yet
-            answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
-        rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
-        gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
-        interrupt = _wait(gathering)
-        return own or interrupt, [pickle.loads(text) for text in gathering.answers()]
+        # A rank that left between the two calls would begin its next step where others end this.
+        with ending_later() as interrupts:
+            gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
+            _wait(gathering)
+            if interrupts and own is None:
+                own = interrupts[0]  # all ranks are here, and none knows any answer yet
+                answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
+            rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
+            gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
+            _wait(gathering)
+            answers = [pickle.loads(text) for text in gathering.answers()]
+        if own is None and interrupts:
+            self._late = interrupts[0]  # the others go on, maybe to what is no step
+        return own, answers
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
@@ -263,10 +257,21 @@ class Job:
         return len({one.shared for one in self._node_ranks}) or 1
 
     def free(self) -> None:
-        """Free the group that ``connect`` made, unless a window has it. Collective."""
+        """Free the group that ``connect`` made, unless a window has it. Collective.
+
+        Raises:
+            As ``end``.
+        """
         group, self._group = self._group, None
         if group is not None:
             group.free()
+        self.end()
+
+    def end(self) -> None:
+        """Raise what interrupted the last step, after all had answered."""
+        late, self._late = self._late, None
+        if late is not None:
+            raise late
 
     def same_machine(self) -> list[int]:
         """Return the job ranks on this rank's machine."""
@@ -366,19 +371,21 @@ def connect(comm: Any) -> Job:
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
     waits = f"rank {transport.rank} waits for others to make a Reader, which all ranks do together"
-    interrupted = _wait(transport.begin_meeting(), waits)
+    with ending_later() as interrupts:  # the others, who are met then, are told of it
+        _wait(transport.begin_meeting(), waits)
     group = job._group = transport.node_group()
     unfreed = unfreed_windows()
     own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
 
     def introduce() -> tuple[NodeRank, list[Name]]:
-        if interrupted is not None:
-            raise interrupted
+        if interrupts:
+            raise interrupts[0]
         return own, sorted(unfreed)
 
     try:
         gathered = job.together(introduce)
-    except BaseException:
+    except BaseException as error:
+        job.fail(error)  # where Ctrl-C came after all had told that they go on
         job.free()  # all ranks are here: each was told what failed
         raise
     job._node_ranks = [one for one, _ in gathered]

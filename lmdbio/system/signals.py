@@ -1,4 +1,4 @@
-"""signals: what asks a process to end, ends what it is at, and that cleans up."""
+"""signals: what asks a process to end, ends what it is at, now or later, and that cleans up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["Ended", "ended_by_signals", "leaving_at_once"]
+__all__ = ["Ended", "ended_by_signals", "ending_later", "leaving_at_once"]
 
 
 class Ended(KeyboardInterrupt):
@@ -74,3 +75,37 @@ def leaving_at_once() -> Iterator[None]:
 def _leave(_number: int, _frame: object) -> None:
     os.write(2, b"lmdbio: interrupted\n")
     os._exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def ending_later() -> Iterator[list[BaseException]]:
+    """Yield a list for what handlers of signals raise, so that nothing inside is cut short.
+
+    Handlers run as ever. The caller raises the first of the list afterwards, or tells of it.
+    Outside of the main thread, where Python takes no signals, the list stays empty.
+    """
+    raised: list[BaseException] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield raised
+        return
+    every = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    before = {number: handler for number, handler in every.items() if callable(handler)}
+    is_over = False
+
+    def run(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as error:
+            if is_over:  # it strikes while the handlers are given back
+                raise
+            raised.append(error)
+
+    for number in before:
+        signal.signal(number, run)
+    try:
+        yield raised
+    finally:
+        is_over = True
+        for number, handler in before.items():
+            if signal.getsignal(number) is run:  # else a handler has set another one
+                signal.signal(number, handler)

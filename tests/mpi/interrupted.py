@@ -9,6 +9,8 @@ from __future__ import annotations
 import faulthandler
 import signal
 import sys
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from mpi4py import MPI
@@ -17,10 +19,13 @@ from lmdbio import share
 from lmdbio.errors import PeerError
 from lmdbio.reader import roots
 from lmdbio.reader.reader import Reader
+from lmdbio.share import job
 
 COMM = MPI.COMM_WORLD
 #: A rank that is not told waits for ever: seconds until it is ended.
 SECONDS_MAX = 10
+#: Moments before and after the waits of the first steps, all of which a Reader takes.
+MOMENTS = 30
 
 
 def interrupted(*_arguments: object) -> Any:
@@ -40,6 +45,34 @@ def failures_are_told() -> None:
         assert COMM.rank != 0 and "rank 0 failed: OSError: on fire" in str(error)
 
 
+def struck(moment: int, wait: Callable[..., None]) -> Callable[..., None]:
+    """A wait for all ranks: Ctrl-C comes before or after one of them, by its number."""
+    moments = count()
+
+    def waiting(*arguments: Any) -> None:
+        for step in (lambda: wait(*arguments), lambda: None):
+            if next(moments) == moment:
+                interrupted()
+            step()
+
+    return waiting
+
+
+failures_are_told()
+for moment in range(MOMENTS):
+    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+    rank, kept_wait = moment // 2 % COMM.size, job._wait
+    if rank == COMM.rank:
+        job._wait = struck(moment, kept_wait)
+    try:
+        Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=1)
+    except KeyboardInterrupt:
+        assert rank == COMM.rank
+    except PeerError as error:
+        assert rank != COMM.rank and f"rank {rank} failed: KeyboardInterrupt" in str(error)
+    else:
+        raise AssertionError("nobody was told")
+    job._wait = kept_wait
 failures_are_told()
 for where, name in ((roots, "_root_source"), (share, "open_mail")):
     for rank in (0, COMM.size - 1):
