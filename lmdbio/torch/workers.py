@@ -54,8 +54,9 @@ CHANGED, CHANGED_BUSY, CHANGED_WINDOWS = 1.3, 0.3, 3
 MEAN_OVER = 4
 #: Trials take at most so much of the time, beside so many windows.
 TRIAL_SHARE, TRIAL_WINDOWS = 0.05, 12
-#: Seconds of the loop before another way is tried, which costs a tenth of one where it is worse.
-WAY_SECONDS = 2.0
+#: Seconds of the loop before another way of one worker is tried, and over their number of several:
+#: a trial takes up to a quarter of one, and gains at most what the workers do at once.
+WAY_SECONDS = 20.0
 #: Windows until the neighbours of the best setting are tried again, at first and at most; and
 #: until another way is.
 HOLD_MIN, HOLD_MAX, WAY_HOLD = 8, 256, 512
@@ -166,8 +167,9 @@ class Workers:
         self._window: list[Handed] = []
         self._skipped = 0  # number of batches that are of the setting before
         self._measured_s = self._spent = 0.0  # seconds of windows, and of those in trials
-        #: Odd windows one after another, and the first cost of a trial that seems good.
-        self._odd, self._seems = 0, 0.0
+        self._odd = 0  # odd windows one after another
+        #: A trial that seems good, and its first cost, until it is tried again.
+        self._seems: tuple[Setting, float] | None = None
         self._cost, self._busy = 0.0, 1.0  # of ``_base``; 0: not known
         self._tried: dict[Setting, float] = {}  # what they cost, of what the base costs
         self._hold, self._hold_next = 0, HOLD_MIN
@@ -240,7 +242,7 @@ class Workers:
         """Return the seconds of a window after which a trial is hopeless, however few batches."""
         reference = self._outer[1] if self._outer and not self._cost else self._cost
         is_base = self.setting == self._base and self._outer is None
-        if is_base or not reference:
+        if is_base or not reference or self._seems:
             return inf
         jobs = max(WINDOW_BATCHES, WINDOW_EACH * self._base.count)
         return max(TRIAL_SECONDS, HOPELESS_WINDOW * reference * jobs)
@@ -264,7 +266,7 @@ class Workers:
         # Batches under way are of the setting before, and workers of another kind have to begin.
         is_other = setting.way != self.setting.way
         self._skipped = max(self.setting.count, setting.count * is_other)
-        self.setting, self._seems, self._odd = setting, 0.0, 0
+        self.setting, self._seems, self._odd = setting, None, 0
         self._window.clear()
 
     def _end_window(self, window: _Window) -> None:
@@ -272,6 +274,9 @@ class Workers:
         self._spent += window.seconds * (self.setting != self._base or self._outer is not None)
         if self.setting != self._base:
             self._end_trial(window)
+            return
+        if self._seems is not None:
+            self._compare_anew(window, *self._seems)
             return
         if self._is_odd(window):
             return
@@ -317,14 +322,35 @@ class Workers:
         self._refused.clear()
         return False
 
+    def _bound(self, trial: Setting) -> float:
+        """Return the most that a trial costs if it is kept."""
+        return self._cost * (FEWER if trial.count < self._base.count else MORE)
+
+    def _compare_anew(self, window: _Window, trial: Setting, cost: float) -> None:
+        """Compare a trial that seems good with the base behind it, before it is tried once more.
+
+        First jobs cost more: nobody has touched their memory or loaded their code before.
+        """
+        self._cost, self._busy = window.cost, window.busy
+        if cost <= self._bound(trial):
+            self._go(trial)
+            self._seems = trial, cost
+        else:
+            self._refuse_trial(trial, cost / self._cost)
+
+    def _refuse_trial(self, trial: Setting, costs: float) -> None:
+        self._tried[trial], self._seems = costs, None
+        self._why = f"{trial} gave {1 / costs:.2f} of it"
+
     def _end_trial(self, window: _Window) -> None:
-        trial, base = self.setting, self._base
-        bound = self._cost * (FEWER if trial.count < base.count else MORE)
-        if window.cost <= bound and not self._seems and window.seconds < LONG_SECONDS:
-            self._seems = window.cost  # a short window says little: another one
+        trial, base, seems = self.setting, self._base, self._seems
+        is_good = window.cost <= self._bound(trial)
+        if is_good and seems is None and window.seconds < LONG_SECONDS:
+            self._go(base)  # a short window says little
+            self._seems = trial, window.cost
             return
-        cost, self._seems = (self._seems + window.cost) / 2 if self._seems else window.cost, 0.0
-        if cost <= bound:
+        cost, self._seems = (seems[1] + window.cost) / 2 if seems else window.cost, None
+        if cost <= self._bound(trial):
             gain = self._cost / cost
             if gain > max(1.0, trial.count / base.count) * CHANGED:
                 self._tried.clear()  # workers alone gain less: it is the job that has changed
@@ -339,9 +365,9 @@ class Workers:
             if trial.way == self._base.way and trial != self._base:
                 self._go(trial)
             return
-        is_sure = window.seconds >= WINDOW_SECONDS  # else it was cut short, after a few batches
-        self._tried[trial] = cost / self._cost if is_sure else WORSE
-        self._why = f"{trial} gave {self._cost / cost:.2f} of it"
+        self._refuse_trial(trial, cost / self._cost)
+        if window.seconds < WINDOW_SECONDS:  # it was cut short, after a few batches
+            self._tried[trial] = WORSE
         self._go(base)
 
     def _trials(self, window: _Window) -> Iterator[Setting]:
@@ -367,10 +393,11 @@ class Workers:
             yield from self._other_ways()
 
     def _other_ways(self) -> Iterator[Setting]:
-        if self._outer is None and self._measured_s >= WAY_SECONDS:
-            for way in ("processes", "threads"):
-                if way != self._base.way and self._counts[way] and way not in self._refused:
-                    yield Setting(way, self._counts[way][-1])
+        for way in ("processes", "threads") if self._outer is None else ():
+            if way != self._base.way and self._counts[way] and way not in self._refused:
+                count = self._counts[way][-1]
+                if self._measured_s >= WAY_SECONDS / count:
+                    yield Setting(way, count)
 
     def _settle(self, window: _Window) -> None:
         """Stay here for a while: nothing beside this is better."""
