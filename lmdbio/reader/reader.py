@@ -210,7 +210,7 @@ class Reader:
         self._next, self._asking = 0, RLock()
         self._ended = self._closed = False
         _readers.add(self)
-        _note_opened(self, begun, setup, self._counter)
+        _end_opening(self, begun, setup, self._counter)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -442,8 +442,13 @@ def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
     return lambda: thread is None or not thread.is_filling
 
 
-def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:
+def _end_opening(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:
     """Note the opening, which began at ``begun``, in a trace, and have what is read counted."""
+    try:
+        setup.end()
+    except BaseException as error:  # the others have their Readers
+        reader.__exit__(type(error), error, error.__traceback__)
+        raise
     path, thread = setup.options.name, setup.thread
     tracing.note("open", begun, monotonic_ns(), {"file": path})
 

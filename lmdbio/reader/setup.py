@@ -79,6 +79,7 @@ class Setup:
         thread: reads for this rank's team; None where another rank does.
         window: view that this rank has of its node's window.
         left: grains in the memory of this rank; None where another rank has them, or nobody.
+        end: raises what interrupted this rank when all others had what they read with.
     """
 
     options: ReaderOptions
@@ -93,6 +94,7 @@ class Setup:
     thread: RootThread | None
     window: share.NodeWindow
     left: LeftGrains | None
+    end: Callable[[], None]
 
 
 def set_up(
@@ -118,13 +120,11 @@ def set_up(
     try:
         options, budgets = _agree_options(job, check)  # over the job, 1 MEETING
         teams = _divide(job, options, budgets)
-        made = _make(job, options, teams, counter, left)
+        return _make(job, options, teams, counter, left)
     except BaseException as error:
         job.fail(error)
         job.free()  # all ranks are here: each was told what failed
         raise
-    job.end()
-    return made
 
 
 def _make(
@@ -170,7 +170,7 @@ def _make(
         layout = None if source is None else sizing.layout(k)
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
-        rest = window, rows.caching.left  # before the thread begins, whose end lets it go
+        rest = window, rows.caching.left, job.end  # before the thread begins, whose end lets it go
         if source is not None:
             supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
             thread = RootThread(window, schedule, supply, mail, counter)

@@ -8,6 +8,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.order import split_share
-from lmdbio.share.memory import Name, SharedMemory, free_unfreed, machine_name, unfreed_windows
+from lmdbio.share.memory import SharedMemory, free_unfreed, machine_name, unfreed_windows
 from lmdbio.share.transport import (
     Gathering,
     NodeFile,
@@ -113,8 +114,8 @@ class Job:
         self.node_rank = 0
         self._node_ranks: list[NodeRank] = []  # by job rank; of one process without MPI: none
         self.is_known_failed = False
-        #: Interrupt of a step that all others had ended: it fails the next one.
-        self._late: BaseException | None = None
+        #: Interrupts of this rank while it could not leave the others: one fails the next step.
+        self._interrupts: list[BaseException] = []
 
     @property
     def alone(self) -> bool:
@@ -137,12 +138,12 @@ class Job:
         """
         if self.transport is None:
             return [step()]
-        own, self._late = self._late, None
+        own = self._interrupts.pop(0) if self._interrupts else None
         result: Any = None
         try:
-            result = step() if own is None else None
+            result = step()  # after an interrupt too: others may wait for this rank inside
         except BaseException as error:
-            own = error
+            own = own or error
         own, answers = self._exchange(result, own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         self.is_known_failed = bool(failed)
@@ -167,19 +168,20 @@ class Job:
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
         room = max(len(answer), ANSWER_BYTES_MIN)
         # A rank that left between the two calls would begin its next step where others end this.
-        with ending_later() as interrupts:
+        with self.uninterrupted():
             gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
             _wait(gathering)
-            if interrupts and own is None:
-                own = interrupts[0]  # all ranks are here, and none knows any answer yet
+            if self._interrupts and own is None:
+                own = self._interrupts.pop(0)  # all ranks are here, and none knows any answer yet
                 answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
             rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
             gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
             _wait(gathering)
-            answers = [pickle.loads(text) for text in gathering.answers()]
-        if own is None and interrupts:
-            self._late = interrupts[0]  # the others go on, maybe to what is no step
-        return own, answers
+        return own, [pickle.loads(text) for text in gathering.answers()]
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        """Keep interrupts of this rank until its next step, or ``end``: others need it here."""
+        return ending_later(self._interrupts)
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
@@ -189,8 +191,11 @@ class Job:
         def step() -> None:
             raise error
 
+        interrupts = self._interrupts[:]
+        self._interrupts.clear()
         with contextlib.suppress(BaseException):
             self.together(step)
+        self._interrupts[:0] = interrupts  # for ``end``
 
     def together_local(self, step: Callable[[], T]) -> T:
         """Run a step on every rank as ``together``, and return this rank's own result."""
@@ -268,10 +273,11 @@ class Job:
         self.end()
 
     def end(self) -> None:
-        """Raise what interrupted the last step, after all had answered."""
-        late, self._late = self._late, None
-        if late is not None:
-            raise late
+        """Raise what interrupted this rank after it had answered in the last step."""
+        interrupts = self._interrupts[:]
+        self._interrupts.clear()
+        if interrupts:
+            raise interrupts[0]
 
     def same_machine(self) -> list[int]:
         """Return the job ranks on this rank's machine."""
@@ -371,25 +377,18 @@ def connect(comm: Any) -> Job:
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
     waits = f"rank {transport.rank} waits for others to make a Reader, which all ranks do together"
-    with ending_later() as interrupts:  # the others, who are met then, are told of it
+    with job.uninterrupted():
         _wait(transport.begin_meeting(), waits)
-    group = job._group = transport.node_group()
-    unfreed = unfreed_windows()
-    own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
-
-    def introduce() -> tuple[NodeRank, list[Name]]:
-        if interrupts:
-            raise interrupts[0]
-        return own, sorted(unfreed)
-
-    try:
-        gathered = job.together(introduce)
-    except BaseException as error:
-        job.fail(error)  # where Ctrl-C came after all had told that they go on
-        job.free()  # all ranks are here: each was told what failed
-        raise
-    job._node_ranks = [one for one, _ in gathered]
-    free_unfreed(unfreed, [names for _, names in gathered])
+        group = job._group = transport.node_group()
+        unfreed = unfreed_windows()
+        own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
+        try:
+            gathered = job.together(lambda: (own, sorted(unfreed)))
+        except BaseException:
+            job.free()  # all ranks are here: each was told what failed
+            raise
+        job._node_ranks = [one for one, _ in gathered]
+        free_unfreed(unfreed, [names for _, names in gathered])
     return job
 
 

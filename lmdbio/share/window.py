@@ -144,11 +144,7 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
         size = 0 if layout is None else layout.part_bytes(control)
         return layout, size, job.memory_free()
 
-    needed = job.together(needs)
-    check_shm(job, [size for _, size, _ in needed], [free for _, _, free in needed])
     made: list[SharedMemory] = []
-
-    files = job.create_memory([size for _, size, _ in needed])
 
     def allocate_part() -> tuple[int, Name]:
         made.append(job.allocate(needed[job.rank][1], files[job.node[0]]))
@@ -156,7 +152,12 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
         return 0 if layout is None else _format_part(job, roots, layout, made[0]), name
 
     try:
-        allocated = job.together(allocate_part)
+        with job.uninterrupted():
+            needed = job.together(needs)
+            sizes = [size for _, size, _ in needed]
+            check_shm(job, sizes, [free for _, _, free in needed])
+            files = job.create_memory(sizes)
+            allocated = job.together(allocate_part)
         made[0].name = allocated[job.node[0]][1]
         starts = [start for start, _ in allocated]
         layouts = [each for each, _, _ in needed]

@@ -77,35 +77,43 @@ def _leave(_number: int, _frame: object) -> None:
     os._exit(128 + signal.SIGINT)
 
 
+#: Signals whose handlers may raise: those that ask a process to end, or wake it.
+_RAISING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
+
+
 @contextmanager
-def ending_later() -> Iterator[list[BaseException]]:
-    """Yield a list for what handlers of signals raise, so that nothing inside is cut short.
+def ending_later(raised: list[BaseException]) -> Iterator[None]:
+    """Append what handlers of signals raise to a list, so that nothing inside is cut short.
 
     Handlers run as ever. The caller raises the first of the list afterwards, or tells of it.
-    Outside of the main thread, where Python takes no signals, the list stays empty.
+    Outside of the main thread, where Python takes no signals, nothing is appended.
     """
-    raised: list[BaseException] = []
     if threading.current_thread() is not threading.main_thread():
-        yield raised
+        yield
         return
-    every = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
-    before = {number: handler for number, handler in every.items() if callable(handler)}
-    is_over = False
+    numbers = [getattr(signal, name) for name in _RAISING if hasattr(signal, name)]
+    handlers = [(number, signal.getsignal(number)) for number in numbers]
+    before = {int(number): handler for number, handler in handlers if callable(handler)}
 
     def run(number: int, frame: FrameType | None) -> None:
         try:
             before[number](number, frame)
         except BaseException as error:
-            if is_over:  # it strikes while the handlers are given back
-                raise
             raised.append(error)
 
-    for number in before:
-        signal.signal(number, run)
-    try:
-        yield raised
-    finally:
-        is_over = True
+    def give_back() -> None:
         for number, handler in before.items():
             if signal.getsignal(number) is run:  # else a handler has set another one
                 signal.signal(number, handler)
+
+    try:
+        for number in before:
+            signal.signal(number, run)
+        yield
+    finally:
+        while True:
+            try:
+                give_back()
+                break
+            except BaseException as error:  # by a handler that was given back before the others
+                raised.append(error)

@@ -24,8 +24,8 @@ from lmdbio.share import job
 COMM = MPI.COMM_WORLD
 #: A rank that is not told waits for ever: seconds until it is ended.
 SECONDS_MAX = 10
-#: Moments before and after the waits of the first steps, all of which a Reader takes.
-MOMENTS = 30
+#: Moments before and after the waits of the steps that make a Reader: at least so many, and fewer.
+MOMENTS_MIN, MOMENTS_MAX = 30, 100
 
 
 def interrupted(*_arguments: object) -> Any:
@@ -58,21 +58,40 @@ def struck(moment: int, wait: Callable[..., None]) -> Callable[..., None]:
     return waiting
 
 
-failures_are_told()
-for moment in range(MOMENTS):
-    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+def told_of(moment: int, per_node: int | None) -> bool:
+    """Interrupt a rank at a moment of making a Reader; return whether there is such a moment."""
     rank, kept_wait = moment // 2 % COMM.size, job._wait
-    if rank == COMM.rank:
-        job._wait = struck(moment, kept_wait)
+    outcome = ""
+    job._wait = struck(moment, kept_wait) if rank == COMM.rank else kept_wait
     try:
-        Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=1)
+        with Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=per_node, iterations=3) as reader:
+            job._wait = kept_wait
+            outcome = "made"
+            for _ in reader:
+                pass
     except KeyboardInterrupt:
         assert rank == COMM.rank
+        outcome = "interrupted"
     except PeerError as error:
         assert rank != COMM.rank and f"rank {rank} failed: KeyboardInterrupt" in str(error)
-    else:
-        raise AssertionError("nobody was told")
+        outcome = outcome or "told"
     job._wait = kept_wait
+    outcomes = COMM.allgather(outcome)
+    was_struck = outcomes[rank] == "interrupted"
+    others = {outcome for other, outcome in enumerate(outcomes) if other != rank}
+    # All ranks have a Reader, or none: but for the one that hears of it when all others have.
+    assert len(others) == 1 and (was_struck or others == {"made"}), outcomes
+    return was_struck
+
+
+failures_are_told()
+for per_node in (1, None):
+    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+    for moment in range(MOMENTS_MAX):
+        if not told_of(moment, per_node):
+            break
+        faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+    assert MOMENTS_MIN <= moment < MOMENTS_MAX, moment
 failures_are_told()
 for where, name in ((roots, "_root_source"), (share, "open_mail")):
     for rank in (0, COMM.size - 1):
