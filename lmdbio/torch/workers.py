@@ -166,6 +166,7 @@ class Workers:
         self._saved = SAVED_SECONDS
         self._window: list[Handed] = []
         self._skipped = 0  # number of batches that are of the setting before
+        self._handed = 0  # batches of this iteration
         self._measured_s = self._spent = 0.0  # seconds of windows, and of those in trials
         self._odd = 0  # odd windows one after another
         #: A trial that seems good, and its first cost, until it is tried again.
@@ -191,8 +192,9 @@ class Workers:
 
     def begin(self) -> None:
         """Take notice that an iteration begins, with no batch made ahead."""
-        self._window.clear()
-        self._skipped = self.setting.count
+        # A brief iteration is no window: it goes on in the next one, behind half of the batches.
+        self._skipped = min(self.setting.count, self._handed // 2 or self.setting.count)
+        self._handed = 0
 
     def refuse(self, way: str, why: str) -> None:
         """Leave a way for good, since it cannot do this job.
@@ -221,6 +223,7 @@ class Workers:
 
     def note(self, handed: Handed) -> None:
         """Take notice of a batch that was handed out; ``setting`` may be another one then."""
+        self._handed += 1
         if self._base == LOOP or self._judge_loop(handed):
             return
         if self._skipped > 0:
@@ -242,10 +245,11 @@ class Workers:
         """Return the seconds of a window after which a trial is hopeless, however few batches."""
         reference = self._outer[1] if self._outer and not self._cost else self._cost
         is_base = self.setting == self._base and self._outer is None
-        if is_base or not reference or self._seems:
+        if is_base or not reference:
             return inf
         jobs = max(WINDOW_BATCHES, WINDOW_EACH * self._base.count)
-        return max(TRIAL_SECONDS, HOPELESS_WINDOW * reference * jobs)
+        least = WINDOW_SECONDS if self._seems else TRIAL_SECONDS
+        return max(least, HOPELESS_WINDOW * reference * jobs)
 
     def _judge_loop(self, handed: Handed) -> bool:
         """Decide whether the loop makes the next batches, and return whether it does."""

@@ -65,10 +65,18 @@ class Job:
         return min(map(self.cost, ways))
 
 
-def run(workers: Workers, job: Job, seconds: float, draw: random.Random) -> float:
-    """Hand out batches for a while, and return the mean seconds of one."""
+def run(
+    workers: Workers, job: Job, seconds: float, draw: random.Random, epoch: int | None = None
+) -> float:
+    """Hand out batches for a while, and return the mean seconds of one.
+
+    Args:
+        epoch: batches of an iteration; None: there is one.
+    """
     total, batches = 0.0, 0
     while total < seconds or batches < BATCHES_MIN:
+        if epoch is not None and batches % epoch == 0:
+            workers.begin()
         factor = draw.uniform(1 - NOISE, 1 + NOISE)
         one = job.handed(workers.setting)
         total += (one.waited + one.away) * factor
@@ -99,6 +107,35 @@ def test_it_settles_on_the_best_from_any_start(seed: int) -> None:
     best = job.best(threads, processes)
     # The cost of a trial now and then is part of it.
     assert best / found >= WITHIN - 0.06, (job, workers.reason.text)
+
+
+@pytest.mark.parametrize(("cores", "epoch"), [(64, 50), (64, 100), (16, 30), (16, 6)])
+def test_an_iteration_that_is_briefer_than_a_trial_keeps_no_bad_setting(
+    cores: int, epoch: int
+) -> None:
+    # Processes are far worse: what they send takes longer than to make it.
+    job, draw = Job(0.02, 0.004, switch=0.05, cores=cores, sending=0.05), random.Random(3)
+    workers = Workers(cores, cores - 2, may_loop=False)
+    run(workers, job, LEARN_SECONDS, draw, epoch)
+    found = run(workers, job, LEARN_SECONDS, draw, epoch)
+    assert job.best(cores, 0) / found >= 0.8, workers.reason.text
+
+
+def test_what_is_slow_at_first_alone_needs_no_more_workers() -> None:
+    lock, draw = Job(0.0002, 0.006, switch=0.2, cores=2), random.Random(4)
+    for count in range(10):
+        workers = Workers(2, 0, may_loop=False)
+        slow = Job(0.0002, 0.006 * 1.3, switch=0.2, cores=2)
+        while workers.setting == Setting("threads", 1):  # until the first trial
+            one = slow.handed(workers.setting)
+            factor = draw.uniform(1 - NOISE, 1 + NOISE)
+            workers.note(Handed(one.took, one.wall, one.busy, one.waited * factor, one.away))
+        seen = []
+        for _ in range(400):
+            one = lock.handed(workers.setting)
+            workers.note(one)
+            seen.append(workers.setting.count)
+        assert seen.count(2) < 100, (count, workers.reason.text)
 
 
 DECODER_IN_C = Job(0.4, 0.01)
