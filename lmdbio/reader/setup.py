@@ -168,20 +168,18 @@ def _make(
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=rows.are_sent)
         mode = _settled(modes[teams.root], k, teams, tokens, rows)
         layout = None if source is None else sizing.layout(k)
+        job.hold()  # from now on others free the window with this rank, or use it
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         rest = window, rows.caching.left, job.end  # before the thread begins, whose end lets it go
-        if source is not None:
-            supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
-            thread = RootThread(window, schedule, supply, mail, counter)
-            source = None  # the supply owns it
+        parts = schedule, team, window, mail, rows, sizing, counter
+        make = None if source is None else partial(_root_thread, source, *parts)
+        thread = _launch(job, window, make)  # over the job, 1 MEETING
     finally:
-        if source is not None:
+        if thread is None and source is not None:
             source.close()
         if thread is None and mail is not None:
             mail.close()
-    # Over the job, 1 MEETING.
-    _launch(job, thread, window)
     if request.is_warm:
         _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
@@ -200,6 +198,21 @@ def _settled(
         tokens=tokens,
         phases=1 + (rows.windows.are_read and rows.are_sent),
     )
+
+
+def _root_thread(
+    source: RootSource,
+    schedule: Schedule,
+    team: int,
+    window: share.NodeWindow,
+    mail: RootMail,
+    rows: RowSources,
+    sizing: Sizing,
+    counter: StageCounter,
+) -> RootThread:
+    """Return what reads for a root's team."""
+    supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
+    return RootThread(window, schedule, supply, mail, counter)
 
 
 def _supply(
@@ -420,29 +433,48 @@ def _agree_block(
     return k, job.together(settle)
 
 
-def _launch(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
-    """Start this rank's thread, if it is a root. Collective over the job."""
-    _on_thread(job, thread, window, partial(RootThread.launch, is_alone=job.alone))
+def _launch(
+    job: share.Job, window: share.NodeWindow, make: Callable[[], RootThread] | None
+) -> RootThread | None:
+    """Make and start this rank's thread, if it is a root. Collective over the job.
+
+    Args:
+        make: makes it; None: this rank is no root.
+    """
+    threads: list[RootThread] = []
+
+    def step() -> None:
+        if make is not None:
+            threads.append(make())
+            threads[0].launch(is_alone=job.alone)
+
+    _on_threads(job, threads, window, step)
+    return threads[0] if threads else None
 
 
 def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Wait until all roots have read what they cache. Collective over the job."""
     from lmdbio.reader.warm_up import wait_warm  # others begin sooner without it
 
-    _on_thread(job, thread, window, partial(wait_warm, is_displayed=job.rank == 0))
+    threads = [] if thread is None else [thread]
+
+    def step() -> None:
+        job.end()  # it may take long
+        for each in threads:
+            wait_warm(each, is_displayed=job.rank == 0)
+
+    _on_threads(job, threads, window, step)
+    job.hold()
 
 
-def _on_thread(
-    job: share.Job,
-    thread: RootThread | None,
-    window: share.NodeWindow,
-    step: Callable[[RootThread], None],
+def _on_threads(
+    job: share.Job, threads: list[RootThread], window: share.NodeWindow, step: Callable[[], None]
 ) -> None:
-    """Take a step with this rank's thread, if it is a root; end it where a rank fails."""
+    """Take a step with this rank's thread, if it has one; end it where a rank fails."""
     try:
-        job.together_local(lambda: None if thread is None else step(thread))
+        job.together_local(step)
     except BaseException:
-        if thread is not None:
+        for thread in threads:
             thread.stop()
             thread.finish()
         window.abandon()  # all ranks are here

@@ -116,6 +116,7 @@ class Job:
         self.is_known_failed = False
         #: Interrupts of this rank while it could not leave the others: one fails the next step.
         self._interrupts: list[BaseException] = []
+        self._held = contextlib.ExitStack()
 
     @property
     def alone(self) -> bool:
@@ -143,7 +144,7 @@ class Job:
         try:
             result = step()  # after an interrupt too: others may wait for this rank inside
         except BaseException as error:
-            own = own or error
+            own = error if own is None else own
         own, answers = self._exchange(result, own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         self.is_known_failed = bool(failed)
@@ -272,8 +273,13 @@ class Job:
             group.free()
         self.end()
 
+    def hold(self) -> None:
+        """Keep interrupts until ``end``: the next step fails by one, or ``end`` raises it."""
+        self._held.enter_context(self.uninterrupted())
+
     def end(self) -> None:
         """Raise what interrupted this rank after it had answered in the last step."""
+        self._held.close()
         interrupts = self._interrupts[:]
         self._interrupts.clear()
         if interrupts:

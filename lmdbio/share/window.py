@@ -126,7 +126,8 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
     """Allocate and format the window of each node, and map it. Collective over the job.
 
     All ranks meet three times: they compare what they need, they allocate (which is collective
-    over each node besides) and format their parts, each rank maps its root's slots.
+    over each node besides) and format their parts, each rank maps its root's slots. The caller
+    holds interrupts: no rank leaves between these.
 
     Args:
         node_teams: node ranks of each root's team on this node.
@@ -152,12 +153,11 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
         return 0 if layout is None else _format_part(job, roots, layout, made[0]), name
 
     try:
-        with job.uninterrupted():
-            needed = job.together(needs)
-            sizes = [size for _, size, _ in needed]
-            check_shm(job, sizes, [free for _, _, free in needed])
-            files = job.create_memory(sizes)
-            allocated = job.together(allocate_part)
+        needed = job.together(needs)
+        sizes = [size for _, size, _ in needed]
+        check_shm(job, sizes, [free for _, _, free in needed])
+        files = job.create_memory(sizes)
+        allocated = job.together(allocate_part)
         made[0].name = allocated[job.node[0]][1]
         starts = [start for start, _ in allocated]
         layouts = [each for each, _, _ in needed]

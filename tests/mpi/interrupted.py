@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from lmdbio import share
 from lmdbio.errors import PeerError
-from lmdbio.reader import roots
+from lmdbio.reader import roots, setup
 from lmdbio.reader.reader import Reader
 from lmdbio.share import job
 
@@ -30,6 +30,18 @@ MOMENTS_MIN, MOMENTS_MAX = 30, 100
 
 def interrupted(*_arguments: object) -> Any:
     signal.raise_signal(signal.SIGINT)
+
+
+def failing(function: Callable[..., Any], kind: type[BaseException]) -> Callable[..., Any]:
+    """The function as it is, behind Ctrl-C, or an error in its place."""
+
+    def run(*arguments: Any, **more: Any) -> Any:
+        if kind is not KeyboardInterrupt:
+            raise kind
+        interrupted()
+        return function(*arguments, **more)  # where interrupts are held
+
+    return run
 
 
 def failures_are_told() -> None:
@@ -93,17 +105,24 @@ for per_node in (1, None):
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
     assert MOMENTS_MIN <= moment < MOMENTS_MAX, moment
 failures_are_told()
-for where, name in ((roots, "_root_source"), (share, "open_mail")):
-    for rank in (0, COMM.size - 1):
+WHERE: list[tuple[Any, str, int | None, type[BaseException]]] = [
+    (roots, "_root_source", 1, KeyboardInterrupt),
+    (share, "open_mail", 1, KeyboardInterrupt),
+    (share, "attach_window", None, KeyboardInterrupt),
+    (setup, "_root_thread", 1, KeyboardInterrupt),
+    (setup, "_root_thread", None, MemoryError),
+]
+for where, name, per_node, kind in WHERE:
+    for rank in (0, COMM.size - 1) if kind is KeyboardInterrupt else (0,):
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
         kept = getattr(where, name)
-        setattr(where, name, interrupted if rank == COMM.rank else kept)
+        setattr(where, name, failing(kept, kind) if rank == COMM.rank else kept)
         try:
-            Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=1)
-        except KeyboardInterrupt:
+            Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=per_node)
+        except kind:
             assert rank == COMM.rank
         except PeerError as error:
-            assert rank != COMM.rank and f"rank {rank} failed: KeyboardInterrupt" in str(error)
+            assert rank != COMM.rank and f"rank {rank} failed: {kind.__name__}" in str(error)
         else:
             raise AssertionError("nobody was told")
         setattr(where, name, kept)
