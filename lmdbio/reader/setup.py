@@ -164,11 +164,11 @@ def _make(
         # Over the job, 2 MEETINGs.
         k, modes = _agree_block(job, sizing, source, roots_here=here)
         schedule = replace(rows.schedule, block_iterations=k)
+        job.hold()  # from now on others wait for this rank, or use a window with it
         # Over the job, 1 MEETING, and a Dup.
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=rows.are_sent)
         mode = _settled(modes[teams.root], k, teams, tokens, rows)
         layout = None if source is None else sizing.layout(k)
-        job.hold()  # from now on others free the window with this rank, or use it
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         rest = window, rows.caching.left, job.end  # before the thread begins, whose end lets it go
@@ -462,9 +462,9 @@ def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWind
         job.end()  # it may take long
         for each in threads:
             wait_warm(each, is_displayed=job.rank == 0)
+        job.hold()
 
     _on_threads(job, threads, window, step)
-    job.hold()
 
 
 def _on_threads(

@@ -54,22 +54,32 @@ class DifferenceError(ValueError):
     """Ranks gave different arguments."""
 
 
-def _wait(gathering: Gathering, late: str = "") -> None:
+def _wait(gathering: Gathering, interrupts: list[BaseException], late: str = "") -> None:
     """Wait for a collective call, asleep: one that blocks burns a core, which others may need.
 
     Args:
         gathering: the call.
+        interrupts: list to which exceptions that strike meanwhile are appended, also those that
+            one thread raises in another; the wait goes on.
         late: text that is logged after ``LATE_SECONDS``; "": none is.
 
     Raises:
         PeerError: a rank has ended.
     """
     began = time.monotonic()
-    while not gathering.has_ended():
-        if late and time.monotonic() > began + LATE_SECONDS:
-            log(late, WARNING)
-        nap = NAP_PART * (time.monotonic() - began)
-        time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
+    has_ended = False
+    while not has_ended:
+        try:
+            has_ended = gathering.has_ended()
+            if not has_ended:
+                if late and time.monotonic() > began + LATE_SECONDS:
+                    log(late, WARNING)
+                nap = NAP_PART * (time.monotonic() - began)
+                time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
+        except (RuntimeError, PeerError):  # MPI's own exception is a RuntimeError
+            raise
+        except BaseException as error:
+            interrupts.append(error)
 
 
 # --- the job -----------------------------------------------------------------------------
@@ -139,7 +149,7 @@ class Job:
         """
         if self.transport is None:
             return [step()]
-        own = self._interrupts.pop(0) if self._interrupts else None
+        own = self._interrupts[0] if self._interrupts else None
         result: Any = None
         try:
             result = step()  # after an interrupt too: others may wait for this rank inside
@@ -171,13 +181,15 @@ class Job:
         # A rank that left between the two calls would begin its next step where others end this.
         with self.uninterrupted():
             gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
-            _wait(gathering)
+            _wait(gathering, self._interrupts)
             if self._interrupts and own is None:
-                own = self._interrupts.pop(0)  # all ranks are here, and none knows any answer yet
+                own = self._interrupts[0]  # all ranks are here, and none knows any answer yet
                 answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
             rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
             gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
-            _wait(gathering)
+            _wait(gathering, self._interrupts)
+            if own in self._interrupts:  # it is raised, and others are told
+                self._interrupts.remove(own)
         return own, [pickle.loads(text) for text in gathering.answers()]
 
     def uninterrupted(self) -> AbstractContextManager[None]:
@@ -216,7 +228,8 @@ class Job:
         """
         if self.transport is None or not any(takes):
             return array if self.rank == 0 else None
-        return self.transport.send_array(array, takes)
+        with self.uninterrupted():
+            return self.transport.send_array(array, takes)
 
     def compare(self, asked: Sequence[dict[str, Any]], *, per_node: Sequence[str] = ()) -> None:
         """Check that all ranks gave the same arguments. Not collective.
@@ -247,8 +260,9 @@ class Job:
         if self._group is None:
             return
         split = self._group.size if ranks_per_node is None else ranks_per_node
-        if split < self._group.size:
-            self._group.split(split)
+        with self.uninterrupted():
+            if split < self._group.size:
+                self._group.split(split)
         members: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for rank, one in enumerate(self._node_ranks):
             key = (one.shared, one.shared_rank // split if ranks_per_node else 0)
@@ -269,9 +283,11 @@ class Job:
             As ``end``.
         """
         group, self._group = self._group, None
-        if group is not None:
-            group.free()
-        self.end()
+        try:
+            if group is not None:
+                group.free()
+        finally:
+            self.end()
 
     def hold(self) -> None:
         """Keep interrupts until ``end``: the next step fails by one, or ``end`` raises it."""
@@ -383,18 +399,18 @@ def connect(comm: Any) -> Job:
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
     waits = f"rank {transport.rank} waits for others to make a Reader, which all ranks do together"
-    with job.uninterrupted():
-        _wait(transport.begin_meeting(), waits)
-        group = job._group = transport.node_group()
-        unfreed = unfreed_windows()
-        own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
-        try:
+    try:
+        with job.uninterrupted():
+            _wait(transport.begin_meeting(), job._interrupts, waits)
+            group = job._group = transport.node_group()
+            unfreed = unfreed_windows()
+            own = NodeRank(machine_name(), group.shared, group.rank, transport.is_threaded)
             gathered = job.together(lambda: (own, sorted(unfreed)))
-        except BaseException:
-            job.free()  # all ranks are here: each was told what failed
-            raise
-        job._node_ranks = [one for one, _ in gathered]
-        free_unfreed(unfreed, [names for _, names in gathered])
+            job._node_ranks = [one for one, _ in gathered]
+            free_unfreed(unfreed, [names for _, names in gathered])
+    except BaseException:
+        job.free()  # all ranks are here: each was told what failed
+        raise
     return job
 
 

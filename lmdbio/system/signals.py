@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 __all__ = ["Ended", "ended_by_signals", "ending_later", "leaving_at_once"]
 
@@ -77,8 +78,14 @@ def _leave(_number: int, _frame: object) -> None:
     os._exit(128 + signal.SIGINT)
 
 
-#: Signals whose handlers may raise: those that ask a process to end, or wake it.
-_RAISING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+def _handlers() -> dict[int, _Handler]:
+    """Return the program's own handlers of signals, by number."""
+    numbers = range(1, getattr(signal, "SIGRTMIN", signal.NSIG))
+    handlers = [(number, signal.getsignal(number)) for number in numbers]
+    return {number: handler for number, handler in handlers if callable(handler)}
 
 
 @contextmanager
@@ -91,29 +98,31 @@ def ending_later(raised: list[BaseException]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in _RAISING if hasattr(signal, name)]
-    handlers = [(number, signal.getsignal(number)) for number in numbers]
-    before = {int(number): handler for number, handler in handlers if callable(handler)}
+    before, owner = _handlers(), os.getpid()
 
     def run(number: int, frame: FrameType | None) -> None:
         try:
             before[number](number, frame)
         except BaseException as error:
+            if os.getpid() != owner:  # it is over, or this is a child that was forked meanwhile
+                raise
             raised.append(error)
-
-    def give_back() -> None:
-        for number, handler in before.items():
-            if signal.getsignal(number) is run:  # else a handler has set another one
-                signal.signal(number, handler)
 
     try:
         for number in before:
             signal.signal(number, run)
         yield
     finally:
-        while True:
+        while owner:
             try:
-                give_back()
-                break
+                _give_back(before, run)
+                owner = 0
             except BaseException as error:  # by a handler that was given back before the others
                 raised.append(error)
+
+
+def _give_back(before: dict[int, _Handler], run: _Handler) -> None:
+    """Set handlers again where another one is set in their place."""
+    for number, handler in before.items():
+        if signal.getsignal(number) is run:  # else a handler has set another one
+            signal.signal(number, handler)

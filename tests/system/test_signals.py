@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -67,6 +68,28 @@ def test_a_handler_that_is_set_inside_stays() -> None:
         assert numbers == [signal.SIGUSR2]
     finally:
         signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_handler_that_calls_the_one_before_it_raises_again_afterwards() -> None:
+    with ending_later([]):
+        before = signal.getsignal(signal.SIGUSR1)
+    assert callable(before)
+    with pytest.raises(Alarm):
+        before(signal.SIGUSR1, None)
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_child_that_is_forked_inside_keeps_nothing() -> None:
+    with ending_later([]):
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.raise_signal(signal.SIGUSR1)
+            except Alarm:
+                os._exit(7)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_an_error_of_the_block_itself_leaves_at_once(heard: list[int]) -> None:
