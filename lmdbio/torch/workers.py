@@ -192,8 +192,9 @@ class Workers:
 
     def begin(self) -> None:
         """Take notice that an iteration begins, with no batch made ahead."""
-        # A brief iteration is no window: it goes on in the next one, behind half of the batches.
-        self._skipped = min(self.setting.count, self._handed // 2 or self.setting.count)
+        self._skipped = max(self._skipped, self.setting.count)
+        if self._handed:  # a brief iteration is no window: it goes on in the next one
+            self._skipped = min(self._skipped, self._handed // 2)
         self._handed = 0
 
     def refuse(self, way: str, why: str) -> None:

@@ -109,7 +109,7 @@ def test_it_settles_on_the_best_from_any_start(seed: int) -> None:
     assert best / found >= WITHIN - 0.06, (job, workers.reason.text)
 
 
-@pytest.mark.parametrize(("cores", "epoch"), [(64, 50), (64, 100), (16, 30), (16, 6)])
+@pytest.mark.parametrize(("cores", "epoch"), [(64, 50), (64, 100), (16, 30), (16, 1)])
 def test_an_iteration_that_is_briefer_than_a_trial_keeps_no_bad_setting(
     cores: int, epoch: int
 ) -> None:
