@@ -172,8 +172,11 @@ def _make(
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         rest = window, rows.caching.left, job.end  # before the thread begins, whose end lets it go
-        parts = schedule, team, window, mail, rows, sizing, counter
-        make = None if source is None else partial(_root_thread, source, *parts)
+        make: Callable[[], RootThread] | None = None
+        if source is not None:
+            parts = schedule, team, window, mail, rows, sizing, counter
+            supply = partial(_supply, source, *parts)
+            make = partial(_root_thread, window, schedule, supply, mail, counter)
         thread = _launch(job, window, make)  # over the job, 1 MEETING
     finally:
         if thread is None and source is not None:
@@ -201,18 +204,14 @@ def _settled(
 
 
 def _root_thread(
-    source: RootSource,
-    schedule: Schedule,
-    team: int,
     window: share.NodeWindow,
+    schedule: Schedule,
+    supply: Callable[[], Supply],
     mail: RootMail,
-    rows: RowSources,
-    sizing: Sizing,
     counter: StageCounter,
 ) -> RootThread:
-    """Return what reads for a root's team."""
-    supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
-    return RootThread(window, schedule, supply, mail, counter)
+    """Return what reads for a root's team, by the supply that is made for it."""
+    return RootThread(window, schedule, supply(), mail, counter)
 
 
 def _supply(
