@@ -48,9 +48,10 @@ TRAINING_PLATFORMS := manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_1
 FAST_TESTS := $(addprefix tests/,reading/test_batch.py _core doctor inside locate machine observe placement \
               planning provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
-# Those of benchmarks/ take minutes, and time what they run; and all others.
+# Those of benchmarks/ take minutes, and time what they run; those of texts and names; and all others.
 BENCHMARKS := tests/benchmarks
-PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS))
+HOUSE := tests/house
+PRODUCT := tests $(addprefix --ignore=,$(BENCHMARKS) $(HOUSE))
 # The files of tests with a mark.
 MARKED = $(sort $(filter-out $(BENCHMARKS)/%,$(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)))
 # Texts whose sentences name their actors.
@@ -72,7 +73,7 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 # Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
 # it, and go first, since they are less patient. Then come those that time something to milliseconds.
 # Where few files have a mark, only those are collected.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; twelve minutes on two cores
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; ten minutes on two cores
 	@nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
 	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
@@ -80,7 +81,7 @@ test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; twelve minutes
 	wait $$others; others=$$?; wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
 	@$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
-test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel; ten minutes
+test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel, and what takes seconds; twenty minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
 
 test-long: $(VENV)/.dev  ## run all cases of the tests that search at random, or moment by moment; some minutes
@@ -93,11 +94,12 @@ test-fast: $(VENV)/.test  ## run the pure rooms and the C core; under a minute
 	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \
 	    --dist worksteal $(FAST_TESTS)
 
-lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
+lint: $(VENV)/.dev  ## run ruff, mypy, the rules of the house and the C compiler, warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tests/house/words.py $(WORDS)
+	$(BIN)/python -m pytest --quiet --numprocesses 2 $(HOUSE)
 	$(BIN)/clang-format --dry-run --Werror $(C_LAYOUT)
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done

@@ -275,6 +275,7 @@ def cut_off(link: socket.socket) -> None:
     link.setsockopt(socket.SOL_SOCKET, 26, program)  # SO_ATTACH_FILTER
 
 
+@pytest.mark.more
 def test_a_rank_that_is_stopped_is_not_lost_and_a_dead_machine_is() -> None:
     """Rank 1 reads nothing. 2 dies while it is written to, 3 while nothing is said, 4 full.
 

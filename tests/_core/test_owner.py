@@ -90,6 +90,7 @@ OPENINGS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_an_exception_after_any_call_leaves_nothing_open(path: str, opening: str) -> None:
     OPENINGS[opening](path)  # what a process opens once, it keeps

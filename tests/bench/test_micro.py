@@ -36,6 +36,7 @@ from tests.support import ROOT
 from tests.support.benching import options, parsed, sample
 
 
+@pytest.mark.more
 def test_a_bench_writes_every_sample_and_a_page(small: Dataset, tmp_path: Path) -> None:
     found = micro.run(options(small, tmp_path / "new"), Console(quiet=True))
     assert found.sound
@@ -183,6 +184,7 @@ def begin_bench(small: Dataset, page_file: Path, *words: str) -> subprocess.Pope
     )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_process_and_keeps_what_was_measured(
     small: Dataset, tmp_path: Path, number: signal.Signals

@@ -80,6 +80,7 @@ print(of_status("VmHWM") - before)
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("memory", "cache", "shuffle"),
     [

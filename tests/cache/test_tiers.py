@@ -292,6 +292,7 @@ def test_a_data_file_that_was_written_to_fills_it_anew(
 # --- disks that fail
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("left", [0, 77, 150_077, 400_000])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("memory", MEMORIES)

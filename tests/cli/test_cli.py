@@ -573,6 +573,7 @@ def test_plan_shows_the_reads_that_records_would_make(data: Path) -> None:
 CLOSED = "lmdbio: standard output: is closed\n"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "words",
     [

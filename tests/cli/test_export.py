@@ -36,6 +36,7 @@ def written(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("version", FORMATS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_value_of_every_shape_is_exported(case: Case, version: int, tmp_path: Path) -> None:

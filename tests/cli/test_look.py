@@ -111,6 +111,7 @@ def test_ls_keys_only_gives_keys_that_get_takes(scenes: Path) -> None:
             assert value in done.stdout_bytes
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("version", FORMATS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_ls_lists_every_shape_of_database(case: object, version: int, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_several_values_give_a_run_each() -> None:
     assert all(list(run["policies"]) == ["hdmlp", "naive"] for run in runs)
 
 
+@pytest.mark.more
 def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(

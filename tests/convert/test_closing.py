@@ -435,6 +435,7 @@ def test_it_can_be_neither_pickled_nor_copied(tmp_path):
 KILLS = 30
 
 
+@pytest.mark.more
 @every_format
 def test_killed_at_any_moment_it_leaves_no_file_or_one_that_is_refused(tmp_path, version, request):
     """The child commits, closes and opens again without end; each time it is killed somewhere:

@@ -640,6 +640,7 @@ def test_killed_at_any_call_it_leaves_nothing_or_a_good_sidecar(before, small, m
     assert leftovers(small.parent) == []
 
 
+@pytest.mark.more
 def test_killed_at_random_moments_it_leaves_nothing_or_a_good_sidecar(tmp_path):
     seed = random.randrange(2**32)
     print("seed", seed)

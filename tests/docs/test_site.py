@@ -67,6 +67,7 @@ def commands(*pages: str) -> Iterator[list[str]]:
                     yield [sys.executable, "-m", *words]
 
 
+@pytest.mark.more
 def test_the_first_pages_run_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the first page trains with PyTorch")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -131,6 +132,7 @@ def has_default(path: str, name: str) -> bool:
     return is_open or parameter.default is not parameter.empty
 
 
+@pytest.mark.more
 def test_no_parameter_with_a_default_is_called_required(site: Path) -> None:
     pages = [page.read_text("utf-8") for page in (site / "reference").glob("*.html")]
     rows = [row for page in pages for row in parameters(page)]

@@ -28,6 +28,7 @@ class TestMachine(Machine.TestCase):
     settings = LIMITS
 
 
+@pytest.mark.more
 class TestColdMachine(ColdMachine.TestCase):
     settings = COLD_LIMITS
 

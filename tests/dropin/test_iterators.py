@@ -166,6 +166,7 @@ def test_signals_at_random_moments_repeat_nothing(path: Path) -> None:
     assert not jumps, jumps[:5]
 
 
+@pytest.mark.more
 def test_a_child_forked_beside_a_thread_that_iterates_goes_on(path: Path) -> None:
     with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
         box = [txn.cursor().iternext()]
@@ -194,6 +195,7 @@ def test_a_child_forked_beside_a_thread_that_iterates_goes_on(path: Path) -> Non
             thread.join()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("engine", ["auto", "pread", "mmap"])
 def test_threads_share_an_iterator_over_a_file_that_is_cut_and_made_whole(
     tmp_path: Path, engine: str

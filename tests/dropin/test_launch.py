@@ -67,6 +67,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("safe", ["", "1"])
 @pytest.mark.parametrize(
     "arguments",
@@ -96,6 +97,7 @@ def test_a_program_finds_all_as_python_gives_it(
     assert "said" in same(folder, *arguments, PYTHONSAFEPATH=safe).stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("source", "status"),
     [

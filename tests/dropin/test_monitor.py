@@ -262,6 +262,7 @@ def test_a_rank_says_which_it_is(path: Path) -> None:
     assert "lmdbio run, rank 3: " in ran(path, "pass", PMI_RANK="3").stderr
 
 
+@pytest.mark.more
 def test_torchs_workers_are_counted(path: Path) -> None:
     pytest.importorskip("torch")
     body = """

@@ -273,10 +273,12 @@ def alone(images: Path) -> dict[str, Any]:
     return learned(out, file)
 
 
+@pytest.mark.more
 def test_training_learns_and_is_the_same_with_every_reader(alone: dict[str, Any]) -> None:
     assert alone["py-lmdb"]["order"] == "strided"
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_two_ranks_learn_what_one_does(
     alone: dict[str, Any], mpi: launch.Mpi, images: Path, tmp_path: Path
@@ -345,6 +347,7 @@ def test_a_damaged_record_ends_all_ranks_with_its_reason(
     assert "rank 1" in out and "record 2 of the batch: field 4 at byte 6 has 24 bytes" in out
 
 
+@pytest.mark.more
 def test_what_cannot_be_trained_on_is_said_in_a_line(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

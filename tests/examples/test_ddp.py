@@ -67,6 +67,7 @@ def train_alone() -> None:
     runpy.run_path(str(TRAIN), run_name="__main__")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("loader", ["lmdbio", "torch"])
 def test_one_process_trains(images: Path, loader: str) -> None:
     asked = [str(TRAIN), *words(images, "--loader", loader)]
@@ -98,6 +99,7 @@ def test_two_nodes_keep_the_file_together(images: Path) -> None:
     assert "2 roots keep" in out and "network: " in out
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_what_fails_on_one_rank_ends_all_with_a_line(images: Path) -> None:
     mpi = some_mpi()
@@ -114,6 +116,7 @@ def test_a_batch_that_makes_no_sense_is_refused(
     assert end.value.code == 2 and "--batch-size must be 1 to 4096" in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_ranks_of_torchrun_keep_the_file_together(images: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -127,6 +130,7 @@ def test_ranks_of_torchrun_keep_the_file_together(images: Path) -> None:
     assert "2 roots keep" in done.stdout
 
 
+@pytest.mark.more
 def test_what_is_no_data_set_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def cells(kind: str) -> list[dict[str, Any]]:
     return [cell for cell in found if cell["cell_type"] == kind]
 
 
+@pytest.mark.more
 def test_every_cell_runs_and_the_training_resumes(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the notebook trains with PyTorch")
     code = ["".join(cell["source"]) for cell in cells("code")]

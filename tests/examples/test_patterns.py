@@ -64,6 +64,7 @@ def test_lsun_gives_the_images_of_all_keys(pictures: Path, workers: int) -> None
     assert images.key(3) == content(pictures)[3][0].decode()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (1, "spawn")])
 def test_readers_may_open_lazily_or_at_once(
     pictures: Path, workers: int, method: str | None

@@ -419,6 +419,7 @@ def kill_and_continue(source: Path, target: Path, wanted: list[Pair], kills: int
     return continued
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", ["folder", "tar"])
 def test_an_import_killed_at_random_moments_has_each_sample_once(
     tmp_path: Path, kind: str
@@ -442,6 +443,7 @@ def test_an_import_killed_at_random_moments_has_each_sample_once(
     assert kill_and_continue(source, tmp_path / "set", wanted, long_run.cases(20, 3))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("change", ["more", "fewer", "other", "shards", "order"])
 def test_a_source_that_has_changed_is_refused(tmp_path: Path, change: str) -> None:
     names = [f"a/{number:05d}.jpg" for number in range(1000)]

@@ -332,6 +332,7 @@ class CtrlC:
         sys.settrace(None)
 
 
+@pytest.mark.more
 def test_ctrl_c_at_any_line_loses_nothing_and_puts_nothing_twice(tmp_path: Path) -> None:
     wanted = [(b"%09d" % number, b"%d" % number) for number in range(3)]
     for line in itertools.count():
@@ -400,6 +401,7 @@ CONTINUED = """if True:
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", ["pairs", "values"])
 def test_a_killed_writer_is_continued_by_the_same_program(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "set"

@@ -20,6 +20,7 @@ from tests.support import long_run
 pytestmark = pytest.mark.mpi
 
 
+@pytest.mark.more
 def test_readers_made_closed_and_failed_leave_nothing_behind(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:
@@ -31,6 +32,7 @@ def test_readers_made_closed_and_failed_leave_nothing_behind(
     assert not endure.leaks(report), f"seed {seed}"
 
 
+@pytest.mark.more
 def test_a_rank_over_sockets_that_is_struck_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     seed = int(time.time()) // 86400
     endure.write(tmp_path)

@@ -114,6 +114,7 @@ def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(output: str) 
     assert "13 cases" in output
 
 
+@pytest.mark.more
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:

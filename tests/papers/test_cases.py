@@ -23,7 +23,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+#: Simulations of half a minute.
+LARGE = [name for name in CASES if name.startswith("004-micro-DM")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.more] * (name in LARGE)) for name in CASES]
+)
 def test_case(name: str) -> None:
     case = CASES[name]
     found = CHECKS[name](case["inputs"])

@@ -130,6 +130,7 @@ def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
 BYTES, GRAIN = 500, 4096
 
 
+@pytest.mark.more
 @given(schedules(), st.data())
 @settings(max_examples=long_run.cases(200), deadline=None)
 def test_each_row_is_sent_where_some_have_a_home(

@@ -81,6 +81,7 @@ def with_core(folder: Path) -> Any:
     return told(SURFACES, str(folder))
 
 
+@pytest.mark.more
 def test_bytes_orders_and_states_are_those_of_the_core(folder: Path, with_core: Any) -> None:
     without = told(SURFACES, str(folder), core="0")
     for name, found in with_core.items():
@@ -88,11 +89,13 @@ def test_bytes_orders_and_states_are_those_of_the_core(folder: Path, with_core: 
     assert without.keys() == with_core.keys()
 
 
+@pytest.mark.more
 def test_nothing_is_asked_of_the_system_that_windows_has_not(folder: Path, with_core: Any) -> None:
     program = (str(HERE / "elsewhere.py"), SURFACES, str(folder))
     assert told(*program, core="0") == with_core
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("first", "then"), [("", "0"), ("0", "")])
 def test_a_state_goes_on_where_the_core_is_or_is_not(
     folder: Path, with_core: Any, first: str, then: str
@@ -116,6 +119,7 @@ def test_it_says_once_that_py_lmdb_reads_and_why(folder: Path) -> None:
     assert run("-c", program).stderr == ""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("call", "what"),
     [

@@ -161,6 +161,7 @@ def read_all(made: Made, path: Any = None, times: int = 1) -> str:
         return records.located_by
 
 
+@pytest.mark.more
 def test_each_bit_of_it_may_be_another(made: Made, told: Callable[[], list[str]]) -> None:
     assert read_all(made) == "provenance" and not told()
     bits = 8 * made.sidecar.stat().st_size

@@ -121,6 +121,7 @@ except (MemoryError, OSError) as error:
     assert "refused" not in done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_data_loader_read_many_files(many: Path, method: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -140,6 +141,7 @@ def test_workers_of_a_data_loader_read_many_files(many: Path, method: str) -> No
         assert found == [value(file, i) for file in range(FILES) for i in range(EACH)]
 
 
+@pytest.mark.more
 def test_thousands_of_files_are_pickled_small_and_soon(many: Path, tmp_path: Path) -> None:
     content = (many / "part-001.lmdb").read_bytes()
     paths = [tmp_path / f"part-{file:04}.lmdb" for file in range(THOUSANDS)]

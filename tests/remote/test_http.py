@@ -544,6 +544,7 @@ def test_a_child_reads_by_connections_of_its_own(server: RangeServer) -> None:
     assert server.asked[-1].port in ports
 
 
+@pytest.mark.more
 def test_a_child_begins_while_threads_of_its_parent_read(server: RangeServer) -> None:
     file = HttpFile(server.url(PATH), POLICY)
     ended = threading.Event()

@@ -274,6 +274,7 @@ def test_more_readahead_is_worth_as_much_for_walks_as_for_guesses() -> None:
         assert lmm.seconds == pytest.approx(dm.seconds, rel=0.35), change
 
 
+@pytest.mark.more
 def test_ranks_without_records_ask_for_nothing() -> None:
     job = Workload(1_000, RECORD, 1, 64, 1, 1_000)
     found = outcome(job, "LMDB", STORES["model"])

@@ -101,6 +101,7 @@ def told_at_the_end(path: Path, program: str, *options: str, url: str = "") -> s
     return done.stderr
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("keeper", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_is_told_when_a_program_ends(path: Path, name: str, keeper: bool) -> None:

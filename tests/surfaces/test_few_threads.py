@@ -79,6 +79,7 @@ uncached(), prefetch.sweep_all(), prefetch.wait(range(1 << 20))
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("there", [0, 1, 3])
 def test_what_has_few_threads_reads_all_the_same(tmp_path: Path, there: int) -> None:
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":

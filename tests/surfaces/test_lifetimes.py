@@ -169,6 +169,7 @@ def test_records_can_be_closed_under_an_iteration_and_under_reading_threads(path
     assert alone(code, path, engine) == "closed\n"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("lock", [True, False])
 def test_children_forked_while_threads_read_can_read_too(path, lock):
     code = """
@@ -330,6 +331,7 @@ def test_reads_under_way_end_before_the_memory_they_fill(path):
         ticket.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("end", ["the interpreter ends", "a cycle is collected"])
 def test_reads_under_way_end_before_their_memory_and_engine_do(path, end):
     """Either way the garbage collector finds engine, memory and ticket at once, oldest first."""

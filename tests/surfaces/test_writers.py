@@ -214,6 +214,7 @@ def test_one_wrong_record_is_noticed(wrong: str, parts, quiet) -> None:
     assert sum(count.wrong for count in reader.counts.values()) >= len(counted) > 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("opens", [False, True])
 def test_a_short_run_beside_writers(opens: bool, tmp_path: Path) -> None:
     figures, seed = tmp_path / "figures.json", str(int(time.time()) // 86400)

@@ -68,6 +68,7 @@ def run(code: str, *arguments: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("has_provenance", [False, True])
 def test_reading_loads_no_py_lmdb(

@@ -110,6 +110,7 @@ def test_one_that_is_pickled_opens_its_files_anew(folder: Path) -> None:
         data[12]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_any_kind_read_it(folder: Path, method: str) -> None:
     loader = DataLoader(
@@ -171,6 +172,7 @@ def test_workers_that_stay_hear_of_the_next_epoch(folder: Path, workers: int) ->
         assert flat(loader) == order(0, epoch)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ranks", [2, 3, 7])
 def test_ranks_share_an_epoch(folder: Path, ranks: int) -> None:
     every = [list(loaders(folder, rank=rank, ranks=ranks, shuffle=True)) for rank in range(ranks)]
@@ -281,7 +283,9 @@ class Way:
         return used, states[0]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize(
+    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.more) for seed in range(40, 200))]
+)
 def test_an_interrupted_epoch_goes_on_where_it_was(folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     state, used, epoch = None, [], draw.randrange(3)

@@ -348,7 +348,8 @@ def test_a_worker_that_is_killed_is_named_at_once(folder: Path) -> None:
         for killed in range(5):
             batches, begun = iter(loader), time.monotonic()
             next(batches)
-            victim = loader._source._pool._all[killed % 2].process  # type: ignore[union-attr]
+            pool = loader._source._pool._all  # type: ignore[union-attr]
+            victim = pool[killed % len(pool)].process  # others may begin later
             os.kill(victim.pid, signal.SIGKILL)
             with pytest.raises(Error, match=rf"pid {victim.pid}.* was killed by SIGKILL"):
                 for _ in batches:
@@ -553,6 +554,7 @@ def are_gone(pids: list[int]) -> bool:
     return False
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_end_with_their_program(folder: Path, tmp_path: Path, by: signal.Signals) -> None:
     with begun(folder, tmp_path) as program:
@@ -567,6 +569,7 @@ def test_workers_end_with_their_program(folder: Path, tmp_path: Path, by: signal
     assert errors.count("Traceback") == (by == signal.SIGINT)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_ways_to_start_processes_do_as_well(
     folder: Path, tmp_path: Path, method: str

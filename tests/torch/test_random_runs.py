@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(40))
 def test_a_training_that_is_stopped_goes_on_just_there(seed: int, folder: Path) -> None:
     check(draw(random.Random(seed)), folder)

@@ -413,6 +413,7 @@ next(iter(loader))
 """
 
 
+@pytest.mark.more
 def test_a_program_ends_that_is_told_to_while_a_transform_does_not_return(folder: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder)],

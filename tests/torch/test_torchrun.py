@@ -85,6 +85,7 @@ def run(command: Sequence[str], **variables: str) -> str:
         return out
 
 
+@pytest.mark.more
 def test_ranks_cache_together_where_they_can(folder: Path) -> None:
     out = run(
         ["--standalone", "--nproc-per-node=2", str(HERE / "sharing_ranks.py"), str(folder)],
@@ -93,6 +94,7 @@ def test_ranks_cache_together_where_they_can(folder: Path) -> None:
     assert out.count("passed: ") == 11, out
 
 
+@pytest.mark.more
 def test_tune_measures_by_ranks_of_torchrun_what_it_does_by_those_of_mpiexec(
     tmp_path: Path,
 ) -> None:

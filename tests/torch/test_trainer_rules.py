@@ -165,6 +165,7 @@ def _worker_ranks(data: IterableDataset) -> list[int]:
     return flat(loader)
 
 
+@pytest.mark.more
 def test_workers_that_are_spawned_have_the_rank_of_their_process(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -96,7 +96,9 @@ def jobs(seed: int) -> Job:
     return Job(free, locked, step, cores, draw.choice([0.0, 0.1, 0.5]))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [*range(7), *(pytest.param(seed, marks=pytest.mark.more) for seed in range(7, 25))]
+)
 def test_it_settles_on_the_best_from_any_start(seed: int) -> None:
     job, draw = jobs(seed), random.Random(seed)
     threads, processes = job.cores, max(1, job.cores - 2)
@@ -142,6 +144,7 @@ DECODER_IN_C = Job(0.4, 0.01)
 DECODER_IN_PYTHON = Job(0.001, 0.003, switch=0.5)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(5))
 def test_a_job_that_becomes_another_one_gets_other_workers(seed: int) -> None:
     draw, workers = random.Random(seed), Workers(16, 14, may_loop=False)
