@@ -362,6 +362,7 @@ def finder(
     as_key: Callable[[Any], bytes],
     buffers: bool,
     mapping: memoryview | None = None,
+    waited: Callable[[], None] | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A search by key in one call that is quick while nothing waits, as ``Transaction.get``.
 
@@ -372,6 +373,8 @@ def finder(
         buffers: keys and values are read-only memoryviews.
         mapping: mapping of the engine (``Engine.mapping``), of which such views of large values
             are slices. None: each owns its bytes.
+        waited: called after each search that waited for the storage; what it raises, the search
+            raises. None: nobody asks.
 
     Returns:
         Of (key, default): the first value of the key, or the default.
@@ -381,8 +384,9 @@ def finder(
     verify = snapshot.verify
     cell: list[Any] = [None]
     made = lib.lio_glue_lookup(
-        *keep, id(keep), id(as_key), id(failed), id(verify), id(mapping), buffers, id(cell)
-    )
+        *keep, id(keep), id(as_key), id(failed), id(verify), id(mapping), id(waited), buffers,
+        id(cell),
+    )  # fmt: skip
     if made:
         raise MemoryError("no memory for searches")
     found: Callable[[Any, Any], Any] = cell[0]

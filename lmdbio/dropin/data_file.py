@@ -19,6 +19,7 @@ from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.dropin.known import choose_known, newest_state
 from lmdbio.dropin.lock_file import LockFile
 from lmdbio.dropin.open_snapshot import OpenSnapshot
+from lmdbio.dropin.wait_credit import WaitCredit
 from lmdbio.errors import (
     MDB_INVALID,
     MDB_IS_READONLY,
@@ -133,6 +134,7 @@ class DataFile(_Counted):
         "_opened",
         "_size",
         "_state",
+        "_wait_credit",
         "advised",
         "block_bytes_max",
         "cache_bytes",
@@ -167,13 +169,18 @@ class DataFile(_Counted):
         self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
+        #: None: whoever says ``readahead=False`` has the file read as it is asked for.
+        self._wait_credit: WaitCredit | None = None
         try:
-            self._open(keywords.data_file(path), keywords.lib_version, overrides)
+            data = keywords.data_file(path)
+            self._open(data, keywords.lib_version, overrides, has_readahead=keywords.readahead)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, data: str, lib_version: int | None, overrides: Overrides) -> None:
+    def _open(
+        self, data: str, lib_version: int | None, overrides: Overrides, *, has_readahead: bool
+    ) -> None:
         if lib_version is not None and lib_version not in _FORMATS:
             raise lmdb_error(
                 f"lib_version={lib_version}: this build has no LMDB {lib_version}.x engine."
@@ -190,6 +197,8 @@ class DataFile(_Counted):
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
+        if has_readahead:
+            self._wait_credit = WaitCredit(self.open_engine(), self._size)
         if lib_version is not None and self.version != _FORMATS[lib_version]:
             raise lmdb_error(
                 f"{self.path}: the file has data format {self.version}, which "
@@ -284,7 +293,9 @@ class DataFile(_Counted):
         if found is None or found.pages is not pages:
             state = self._state
             raw = state[0] if state is not None and state[2] is pages else None
-            found = OpenSnapshot(meta, pages, raw, held=held, buffers=buffers)
+            found = OpenSnapshot(
+                meta, pages, raw, held=held, buffers=buffers, waited=self._wait_credit
+            )
             if raw is not None:
                 self._opened[2 * held + buffers] = found
         self._check()
@@ -369,6 +380,8 @@ class DataFile(_Counted):
         self.engine = self.direct_path = None
         self._state = None
         self._opened = [None] * 4
+        if self._wait_credit is not None:
+            self._wait_credit.close()
         self.lock.release()
 
     def _check(self) -> None:

@@ -42,10 +42,12 @@ class OpenSnapshot:
         meta, pages, buffers: attributes of the same names.
         raw: bytes of both meta pages, as they were; None: they have moved on.
         held: reader slots keep the pages from being overwritten.
+        waited: called after each ``get`` that waited for the storage; None: nobody asks.
     """
 
     __slots__ = (
         "_records",
+        "_waited",
         "buffers",
         "finds",
         "is_newest",
@@ -57,8 +59,16 @@ class OpenSnapshot:
     )
 
     def __init__(
-        self, meta: _core.Meta, pages: _core.Pages, raw: bytes | None, *, held: bool, buffers: bool
+        self,
+        meta: _core.Meta,
+        pages: _core.Pages,
+        raw: bytes | None,
+        *,
+        held: bool,
+        buffers: bool,
+        waited: Callable[[], None] | None,
     ) -> None:
+        self._waited = waited
         self.meta, self.pages, self.buffers = meta, pages, buffers
         self.snapshot = _core.Snapshot(pages, meta, held=held)
         self.mapping = pages.engine.mapping() if buffers else None
@@ -149,5 +159,6 @@ class OpenSnapshot:
                 as_key=as_get_key,
                 buffers=self.buffers,
                 mapping=self.mapping,
+                waited=self._waited,
             )
         return find

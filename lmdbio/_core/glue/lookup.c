@@ -130,6 +130,7 @@ static void lio_guard_hold(const lio_guard *guard)
     Py_XINCREF(guard->failed);
     Py_XINCREF(guard->verify);
     Py_XINCREF(guard->map);
+    Py_XINCREF(guard->waited);
     Py_XINCREF(guard->as_key);
     Py_XINCREF(guard->type);
 }
@@ -140,6 +141,7 @@ static void lio_guard_drop(lio_guard *guard)
     *guard = (lio_guard){0}; /* whoever is called below finds it empty */
     Py_XDECREF(held.type);
     Py_XDECREF(held.as_key);
+    Py_XDECREF(held.waited);
     Py_XDECREF(held.map);
     Py_XDECREF(held.verify);
     Py_XDECREF(held.failed);
@@ -178,6 +180,13 @@ static bool lio_guard_is_intact(const lio_guard *guard)
 static bool lio_guard_verify(const lio_guard *guard)
 {
     PyObject *done = PyObject_CallObject(guard->verify, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool lio_guard_tell_wait(const lio_guard *guard)
+{
+    PyObject *done = PyObject_CallObject(guard->waited, NULL);
     Py_XDECREF(done);
     return done != NULL;
 }
@@ -403,6 +412,9 @@ static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted
     if (code == LIO_OK)
         lio_engine_count_records(lio_pages_engine(l->guard.pages), move != LIO_STAY ? 1 : 0,
                                  wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
+    if (code == LIO_OK && found->has_waited && l->guard.waited != NULL &&
+        !lio_guard_tell_wait(&l->guard))
+        code = LIO_ERR_ARGUMENT; /* it has raised */
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         if (lio_guard_vouch(&l->guard))
             return code;
@@ -524,7 +536,7 @@ static PyObject *lio_lookup_apart(const lio_lookup *like)
 
 static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
                            uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
-                           uint32_t buffers, uintptr_t list)
+                           uintptr_t waited, uint32_t buffers, uintptr_t list)
 {
     lio_lookup l = {.cursor = cursor, .buffers = buffers};
     l.guard = (lio_guard){.pages = lio_cursor_pages(cursor),
@@ -533,6 +545,7 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
                           .failed = (PyObject *)failed,
                           .verify = (PyObject *)verify,
                           .map = (PyObject *)map == Py_None ? NULL : (PyObject *)map,
+                          .waited = (PyObject *)waited == Py_None ? NULL : (PyObject *)waited,
                           .as_key = (PyObject *)as_key};
     return lio_guard_callable(&LIO_LOOKUP_METHOD, LIO_LOOKUP, &l, sizeof l, list);
 }

@@ -37,11 +37,12 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
  * It holds the objects at these addresses: `keep` owns `cursor` and `snapshot`; as_key(key) makes
  * bytes of what is none; failed(code, sys_errno, offset, wanted, got, reason) raises what a code
  * means; verify() asks the meta pages, waiting, and raises when the snapshot is gone; `map` is a
- * memoryview over the engine's mapping, of which slices are lent (None: there is none). With
- * `buffers` keys and values are memoryviews. 0, or -1 when memory ran out. */
+ * memoryview over the engine's mapping, of which slices are lent (None: there is none); waited()
+ * follows each search that waited for the storage (None: nobody asks). With `buffers` keys and values
+ * are memoryviews. 0, or -1 when memory ran out. */
 static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
                            uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
-                           uint32_t buffers, uintptr_t list);
+                           uintptr_t waited, uint32_t buffers, uintptr_t list);
 
 /* The cursor of a search that is not of a callable: see glue_position. */
 static lio_cursor *lio_glue_lookup_cursor(uintptr_t lookup);
@@ -69,7 +70,7 @@ enum { LIO_HELD_BYTES_MAX = 32 << 10 };
 typedef struct {
     lio_pages *pages;
     lio_snapshot *snapshot;
-    PyObject *keep, *failed, *verify, *map, *as_key, *type;
+    PyObject *keep, *failed, *verify, *map, *waited, *as_key, *type;
 } lio_guard;
 
 static void lio_guard_hold(const lio_guard *guard);
