@@ -169,7 +169,7 @@ class DataFile(_Counted):
         self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
-        #: None: whoever says ``readahead=False`` has the file read as it is asked for.
+        #: None: the caller said ``readahead=False``, so lmdbio reads what it asks for alone.
         self._wait_credit: WaitCredit | None = None
         try:
             data = keywords.data_file(path)

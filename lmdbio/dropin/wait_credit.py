@@ -44,11 +44,15 @@ class WaitCredit:
         engine = self._engine  # once: another thread may close it meanwhile
         if self._waits % WAITS or engine is None:
             return
-        if self._cache is None:
+        cache = self._cache
+        if cache is None:
             from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
 
-            self._cache = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
-        self._cache.credit(WAITS * WAIT_BYTES)
+            made = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
+            cache = self._cache = self._cache or made
+        cache.credit(WAITS * WAIT_BYTES)
+        if self._engine is None:
+            cache.close()  # another thread has closed the file meanwhile
 
     def close(self) -> None:
         """End the stream. May be called twice."""

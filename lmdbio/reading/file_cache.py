@@ -258,7 +258,8 @@ class FileCache:
         self.place = "nowhere" if wanted is False else self._choose_place(memory_bytes_max)
         if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
             self._log(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
-        self._lock = threading.Lock()
+        #: Of one thread again and again: a signal's handler may read or close while it waits here.
+        self._lock = threading.RLock()
         #: The memory that it lends from, once that is filled.
         self._lent: Lent | None = None
         kind = _ToMemory if self.place == "memory" else _ToPageCache
@@ -301,7 +302,7 @@ class FileCache:
             self._lent = Lent(address, self.size, owner)
 
     def _after_fork(self) -> None:
-        self._lock, self._guard = threading.Lock(), threading.Lock()
+        self._lock, self._guard = threading.RLock(), threading.Lock()
         self._stream.after_fork()
 
     def complete(self) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 import lmdbio
 from lmdbio.dropin import wait_credit
+from lmdbio.reading import file_cache
 from tests.support import cold
 
 COUNT, VALUE_BYTES = 4000, 3000
@@ -106,6 +107,22 @@ def test_what_an_exception_breaks_off_is_got_again(
             with pytest.raises(KeyboardInterrupt):
                 txn.get(key(2345))
         assert txn.get(key(2345)) == value(2345)
+
+
+def test_a_signals_handler_may_close_the_file_while_a_get_waits_for_the_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+
+    def wait(self: object) -> None:  # where a handler runs, in the thread that has the lock
+        env.close()
+        closed.append(True)
+
+    monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
+    env = lmdbio.open(str(path), readonly=True, lock=False)
+    with pytest.raises(lmdb.Error):
+        gets(env, random.Random(5).sample(range(COUNT), 800))
+    assert closed == [True]
 
 
 def test_threads_get_while_it_comes_and_closing_ends_it(path: Path) -> None:
