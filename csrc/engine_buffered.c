@@ -7,6 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "trace.h"
+
 #ifndef __GLIBC__
 /* musl has this call since 1.2.5, and a wheel for musl 1.2 must load with every 1.2. The kernel takes
  * the offset in two words, of which a 64-bit one fills the first. */
@@ -69,17 +71,28 @@ lio_cached lio_buffered_holds(lio_buffered *known, int fd, uint64_t offset, uint
                : LIO_CACHED_NOT;
 }
 
+static LIO_THREAD_LOCAL uint64_t late_tries;
+
+uint64_t lio_buffered_late_tries(void)
+{
+    return late_tries;
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
 lio_cached lio_buffered_try(lio_buffered *known, int fd, const lio_read *read,
                             const struct iovec *into, int count)
 {
+    uint64_t begun;
     ssize_t got;
     if (atomic_load_explicit(&known->always_waits, memory_order_relaxed))
         return LIO_CACHED_NOT;
+    begun = lio_now_ns();
     got = preadv2(fd, into, count, (off_t)read->offset, RWF_NOWAIT);
-    if (got == (ssize_t)read->length)
+    if (got == (ssize_t)read->length) {
+        late_tries += lio_is_slow(lio_now_ns() - begun, read->length);
         return LIO_CACHED_BY_CALL;
+    }
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         known->always_waits = true;
     return got < 0 && errno == EAGAIN && has_begun(known, fd, read) ? LIO_CACHED_SOON

@@ -36,9 +36,6 @@ enum { MANY_FILES_BITS = 3 };
 /* So much of a value a core fetches while a program uses the one before. */
 enum { APPROACHED_BYTES = 2 << 10, LINE_BYTES = 64 };
 
-/* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
-enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
-
 /* Of what this process has touched: after fork a child has the mapping, but none of its pages. */
 typedef struct {
     _Atomic uint64_t bytes;
@@ -69,15 +66,7 @@ typedef struct {
     const uint8_t *begin, *end; /* of its mapping */
 } copy;
 
-/* Given to a thread as it begins. By default the first use allocates what a library that is loaded
- * late has of it: glibc aborts there without memory, and a signal's handler may not allocate. */
-#ifdef __GLIBC__
-#define THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
-#else /* musl loads no library late that asks for it */
-#define THREAD_LOCAL _Thread_local
-#endif
-
-static THREAD_LOCAL copy *volatile under_way;
+static LIO_THREAD_LOCAL copy *volatile under_way;
 
 /* A process has one handler for a signal, whatever we think of globals. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -137,8 +126,8 @@ static bool look_at_handler(void)
 /* The same as it was this second. */
 static bool is_guarded(uint32_t second)
 {
-    static THREAD_LOCAL uint32_t looked;
-    static THREAD_LOCAL bool found;
+    static LIO_THREAD_LOCAL uint32_t looked;
+    static LIO_THREAD_LOCAL bool found;
     if (looked != second) {
         looked = second;
         found = look_at_handler();
@@ -377,7 +366,7 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
  * the kernel, so the clock says when to ask. */
 static bool has_waited(void)
 {
-    static THREAD_LOCAL long known; /* 0, as a thread's are when it begins */
+    static LIO_THREAD_LOCAL long known; /* 0, as a thread's are when it begins */
     struct rusage used;
     bool more;
     if (getrusage(RUSAGE_THREAD, &used) != 0)
@@ -532,7 +521,7 @@ static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool b
     work.last = work.begin + page_behind(m, file, e);
     begun = believed ? lio_now_ns() : 0;
     copied = copy_guarded(m->map, m->size, &work);
-    if (believed && lio_now_ns() - begun > WAIT_NS_MIN + e.length / BYTES_NS_MIN && has_waited())
+    if (believed && lio_is_slow(lio_now_ns() - begun, e.length) && has_waited())
         atomic_store_explicit(&m->seen->in_a_row, 0, memory_order_relaxed);
     if (copied)
         note_touched(m, file->place + e.offset, e.length);

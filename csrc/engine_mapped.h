@@ -41,6 +41,23 @@
 
 #include "engine_file.h"
 
+/* Given to a thread as it begins. By default the first use allocates what a library that is loaded
+ * late has of it: glibc aborts there without memory, and a signal's handler may not allocate. */
+#ifdef __GLIBC__
+#define LIO_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+#else /* musl loads no library late that asks for it */
+#define LIO_THREAD_LOCAL _Thread_local
+#endif
+
+/* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
+enum { LIO_WAIT_NS_MIN = 20000, LIO_BYTES_NS_MIN = 2 };
+
+/* Whether a copy out of the page cache has taken so long that it may have waited for the storage. */
+static inline bool lio_is_slow(uint64_t elapsed_ns, uint64_t bytes)
+{
+    return elapsed_ns > LIO_WAIT_NS_MIN + bytes / LIO_BYTES_NS_MIN;
+}
+
 /* Bytes that are asked about together. */
 enum { LIO_PIECE_BYTES = 256 << 10 };
 

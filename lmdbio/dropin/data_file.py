@@ -16,7 +16,7 @@ from stat import S_ISDIR, S_ISREG
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
-from lmdbio.dropin.known import choose_known, newest_state
+from lmdbio.dropin.known import Reading, choose_known, newest_state
 from lmdbio.dropin.lock_file import LockFile
 from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.dropin.wait_credit import WaitCredit
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lmdbio.machine.choice import Choice
     from lmdbio.machine.overrides import Overrides
     from lmdbio.observe.stats import Stats
 
@@ -169,7 +168,6 @@ class DataFile(_Counted):
         self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
-        #: None: the caller said ``readahead=False``, so lmdbio reads what it asks for alone.
         self._wait_credit: WaitCredit | None = None
         try:
             data = keywords.data_file(path)
@@ -189,7 +187,7 @@ class DataFile(_Counted):
             self.engine = open_data(data)
         except (OSError, InvalidError) as error:
             raise _unopened(self.path, data, error) from error
-        self._choice = self._choose(overrides)
+        reading = self._choose(overrides)
         try:
             raw, meta = newest_state(self.open_engine())
         except (InvalidError, ShortReadError) as error:
@@ -197,8 +195,8 @@ class DataFile(_Counted):
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
-        if has_readahead:
-            self._wait_credit = WaitCredit(self.open_engine(), self._size)
+        ahead = reading.readahead_bytes if has_readahead else None
+        self._wait_credit = WaitCredit(self.open_engine(), self._size, readahead_bytes=ahead)
         if lib_version is not None and self.version != _FORMATS[lib_version]:
             raise lmdb_error(
                 f"{self.path}: the file has data format {self.version}, which "
@@ -208,17 +206,18 @@ class DataFile(_Counted):
         if self.lock.wanted:
             self.lock.acquire(self.open_engine())
 
-    def _choose(self, overrides: Overrides) -> Choice:
+    def _choose(self, overrides: Overrides) -> Reading:
         """Choose how to read, and open the engine that was chosen instead of the first one."""
         first = self.open_engine()
         reading = choose_known(first, overrides)
-        choice, self.advised, self.dense = reading.choice, reading.advised, reading.dense
+        self.advised, self.dense = reading.advised, reading.dense
+        choice = self._choice = reading.choice
         if choice.engine != first.kind or choice.depth != first.depth:
             self.engine = open_engine(first, choice)
             first.close()
         if choice.maps_cached:
             self.open_engine().map_cached(max(0, reading.budget_bytes - OWN_BYTES))
-        return choice
+        return reading
 
     def after_fork(self) -> None:
         """Make anew, in a child process, what a thread of the parent may have held."""

@@ -47,12 +47,14 @@ class Reading:
 
     Attributes:
         choice: Choice of the engine.
-        advised: the kernel's own readahead is small, so that reads ahead are announced.
+        readahead_bytes: distance that the kernel reads ahead, bytes; 0: unknown.
+        advised: whether that is small, so that reads ahead are announced.
         dense: readers ahead should bring whole stretches of the file, in order.
         budget_bytes: memory budget of this process, as it was.
     """
 
     choice: Choice
+    readahead_bytes: int
     advised: bool
     dense: bool
     budget_bytes: int
@@ -86,9 +88,11 @@ def choose_known(engine: _core.Engine, overrides: Overrides) -> Reading:
 
 def _choose(engine: _core.Engine, overrides: Overrides) -> Reading:
     facts = storage.inspect(engine, cached=False)
-    advised = (facts.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
+    readahead_bytes = facts.readahead_bytes or 0
+    advised = readahead_bytes < READAHEAD_BYTES_LARGE
     return Reading(
         choose_reading(engine, "single", overrides, facts=facts),
+        readahead_bytes,
         advised,
         # A disk of this machine is passed by, or does not mind the order.
         advised and not facts.disk,

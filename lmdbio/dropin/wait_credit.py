@@ -1,9 +1,11 @@
 """wait_credit: single gets that wait pay for a stream that brings the whole file.
 
 A program that gets one record at a time, by keys that do not follow each other, waits for the
-storage at each of them. py-lmdb brings what lies around with each fault of its mapping; here a
-``FileCache`` reads the whole file to the page cache, in order, once such gets have cost a part of
-that, where it has room there.
+storage at each of them. py-lmdb brings what lies around with each fault of its mapping: as much
+as the kernel reads ahead. Here each such get pays for as much of the file, at least, and once they
+have paid for a fifth of it, a ``FileCache`` reads all of it to the page cache, in order, where it
+has room there. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
+gets have waited as long as all of the file would take.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ __all__ = ["WaitCredit"]
 
 #: In the time of one get that waits a disk of this machine streams about as much.
 WAIT_BYTES = 256 << 10
-#: Waits that are credited together; a program that gets a few records loads no stream.
-WAITS = 64
+#: Waits between two looks at the stream; a program that gets fewer records loads none.
+WAITS = 16
+#: They pay for the stream when they have cost one in so many of its bytes.
+READAHEAD_SHARE = 5
 
 
 class WaitCredit:
@@ -29,14 +33,19 @@ class WaitCredit:
     Args:
         engine: Engine that reads the file.
         size: bytes of the file that are in use.
+        readahead_bytes: distance that the kernel reads ahead, bytes, 0 if unknown; None: the
+            caller wants nothing ahead.
     """
 
-    __slots__ = ("_cache", "_engine", "_size", "_waits")
+    __slots__ = ("_cache", "_engine", "_size", "_waits", "_waits_paid")
 
-    def __init__(self, engine: _core.Engine, size: int) -> None:
+    def __init__(self, engine: _core.Engine, size: int, *, readahead_bytes: int | None) -> None:
         self._engine: _core.Engine | None = engine
         self._size, self._waits = size, 0
         self._cache: FileCache | None = None
+        share = 1 if readahead_bytes is None else READAHEAD_SHARE
+        #: So many pay for the stream.
+        self._waits_paid = size // (share * max(WAIT_BYTES, readahead_bytes or 0))
 
     def __call__(self) -> None:
         """Note a get that has waited."""
@@ -45,13 +54,17 @@ class WaitCredit:
         if self._waits % WAITS or engine is None:
             return
         cache = self._cache
-        if cache is None:
-            from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
+        if self._waits >= self._waits_paid:
+            if cache is None:
+                from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
 
-            made = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
-            cache = self._cache = self._cache or made
-        cache.credit(WAITS * WAIT_BYTES)
-        if self._engine is None:
+                made = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
+                cache = self._cache = self._cache or made
+            self._waits = 0
+            cache.expect(self._size)
+        if cache is not None:
+            cache.credit(0)
+        if self._engine is None and cache is not None:
             cache.close()  # another thread has closed the file meanwhile
 
     def close(self) -> None:

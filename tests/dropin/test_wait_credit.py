@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -45,7 +46,13 @@ def path(made: Path) -> Path:
     why = cold.why_warm(made)
     if why:
         pytest.skip(why)
-    cold.put_out(made / "data.mdb")
+    data, end = made / "data.mdb", time.monotonic() + 5
+    cold.put_out(data)
+    time.sleep(0.01)
+    while cold.cached_bytes(data):  # the kernel still brings what the test before has asked for
+        assert time.monotonic() < end, "the file does not leave the page cache"
+        cold.put_out(data)
+        time.sleep(0.01)
     return made
 
 
@@ -64,12 +71,13 @@ def brings_all(path: Path, seconds: float = 5) -> bool:
     return False
 
 
+@pytest.mark.parametrize("readahead", [True, False])
 @pytest.mark.parametrize("order", ["random", "every fifth"])
-def test_many_gets_bring_the_file(path: Path, order: str) -> None:
+def test_many_gets_bring_the_file(path: Path, order: str, readahead: bool) -> None:
     indices = list(range(0, COUNT, 5))
     if order == "random":
         random.Random(1).shuffle(indices)
-    with lmdbio.open(str(path), readonly=True, lock=False) as env:
+    with lmdbio.open(str(path), readonly=True, lock=False, readahead=readahead) as env:
         gets(env, indices)
         assert brings_all(path)
 
@@ -80,10 +88,39 @@ def test_a_few_gets_do_not(path: Path) -> None:
         assert not brings_all(path, seconds=0.3)
 
 
-def test_without_readahead_nothing_is_brought(path: Path) -> None:
-    with lmdbio.open(str(path), readonly=True, lock=False, readahead=False) as env:
-        gets(env, random.Random(3).sample(range(COUNT), 400))
-        assert not brings_all(path, seconds=0.3)
+@pytest.mark.parametrize("readahead", [True, False])
+def test_without_readahead_gets_pay_for_all_of_it_first(path: Path, readahead: bool) -> None:
+    pay_for_a_part = 2 * FILE_BYTES_MIN // wait_credit.WAIT_BYTES // 3
+    with lmdbio.open(str(path), readonly=True, lock=False, readahead=readahead) as env:
+        gets(env, random.Random(3).sample(range(COUNT), pay_for_a_part))
+        assert brings_all(path, seconds=5 if readahead else 0.3) is readahead
+
+
+@pytest.mark.parametrize(
+    ("readahead_bytes", "waits"),
+    [(None, 4096), (0, 820), (128 << 10, 820), (1 << 20, 208), (8 << 20, 32), (1 << 40, 16)],
+)
+def test_a_get_pays_for_what_the_kernel_would_read_ahead(
+    monkeypatch: pytest.MonkeyPatch, readahead_bytes: int | None, waits: int
+) -> None:
+    begun: list[bool] = []
+
+    class Cache:
+        def __init__(self, *given: object, **options: object) -> None: ...
+
+        def expect(self, size: int) -> None:
+            begun.append(True)
+
+        def credit(self, size: int) -> None: ...
+
+    monkeypatch.setattr(file_cache, "FileCache", Cache)
+    engine: Any = object()
+    counted = wait_credit.WaitCredit(engine, 1 << 30, readahead_bytes=readahead_bytes)
+    while not begun:
+        counted()
+        waits -= 1
+    assert -wait_credit.WAITS < waits <= wait_credit.WAITS
+    assert len(begun) == 1
 
 
 def test_cursors_that_are_set_bring_it_too(path: Path) -> None:

@@ -298,6 +298,7 @@ static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *foun
 static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
                           uint32_t wanted, lio_found *found, lio_error *error)
 {
+    uint64_t late = lio_engine_late_tries();
     int code;
     if (!lio_pages_try_lock(l->guard.pages))
         return LIO_PENDING;
@@ -307,7 +308,7 @@ static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, P
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
     lio_pages_unlock_tried(l->guard.pages);
-    found->has_waited = code == LIO_PENDING;
+    found->has_waited = code == LIO_PENDING || lio_engine_late_tries() != late;
     return code;
 }
 
@@ -363,7 +364,7 @@ static int lio_lookup_lend(const lio_lookup *l, lio_found *found, lio_error *err
 /* Reads a value in overflow pages into a bytes object of its own. */
 static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *error)
 {
-    uint64_t size = found->where.length;
+    uint64_t size = found->where.length, late = lio_engine_late_tries();
     uint8_t *room;
     int code = LIO_PENDING;
     if (l->guard.map != NULL)
@@ -377,6 +378,7 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
     code = size > LIO_HELD_BYTES_MAX
                ? LIO_PENDING
                : lio_value_try_read(l->guard.pages, &found->where, room, error);
+    found->has_waited |= lio_engine_late_tries() != late;
     if (code == LIO_PENDING) {
         found->has_waited |= size <= LIO_HELD_BYTES_MAX ||
                              !lio_engine_is_mapped(lio_pages_engine(l->guard.pages), &found->where,
