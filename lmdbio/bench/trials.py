@@ -239,6 +239,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "lmdb-noreadahead": Contestant("py-lmdb, no readahead", "lmdb", readahead=False),
     "lmdb-buffers": Contestant("py-lmdb, buffers", "lmdb", buffers=True),
     **_surfaces(),
+    "open-noreadahead": Contestant("lmdbio.open, no readahead", "open", readahead=False),
     "open-buffers": Contestant("lmdbio.open, buffers", "open", buffers=True),
     "open-mmap-buffers": Contestant(
         "lmdbio.open, mmap, buffers", "open", engine="mmap", buffers=True

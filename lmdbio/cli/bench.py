@@ -65,7 +65,8 @@ at the spread before you believe a ratio.
 
 \b
 Contestants:
-    lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
+    lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random; with
+                                    readahead=False, as open-noreadahead
     open, records, slices, read,    lmdbio.open; Records in order, by slices, by batches;
     reader                          Reader; with an engine: open-direct, reader-pread ...
     batches, arrays                 Records.batches, 3 ahead; Records.read, whose batches
