@@ -105,7 +105,7 @@ static unsigned long queue_setting(const struct stat *status, const char *name,
 }
 
 /* A disk of 150 MB/s moves its heads in the time of 1 MiB. Virtual disks say that they have heads. */
-enum { LONG_READAHEAD_KIB = 2048 };
+enum { LONG_READAHEAD_KIB = 2048, REQUEST_KIB = 1024 };
 
 bool lio_storage_seeks(int fd)
 {
@@ -115,6 +115,13 @@ bool lio_storage_seeks(int fd)
         return true;
     return queue_setting(&status, "rotational", 0) == 1 &&
            queue_setting(&status, "read_ahead_kb", 0) < LONG_READAHEAD_KIB;
+}
+
+bool lio_storage_reads_far(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && major(status.st_dev) != 0 &&
+           queue_setting(&status, "read_ahead_kb", 0) >= REQUEST_KIB;
 }
 
 int lio_storage_release(int fd, uint64_t offset, uint64_t length)

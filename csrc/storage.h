@@ -31,6 +31,9 @@ void lio_storage_probe_type(int fd, lio_storage *out);
  * the kernel says, which does not read far ahead; or nobody knows. */
 bool lio_storage_seeks(int fd);
 
+/* Whether the kernel reads ahead as much as a request should have: a mapping's pages come so. */
+bool lio_storage_reads_far(int fd);
+
 /* Gives a range of a file back to the file system: it reads as zeros from then on, and the file is as
  * long as it was. Returns 0, or errno. */
 int lio_storage_release(int fd, uint64_t offset, uint64_t length);
