@@ -87,7 +87,7 @@ lio_cached lio_buffered_try(lio_buffered *known, int fd, const lio_read *read,
     begun = lio_now_ns();
     got = preadv2(fd, into, count, (off_t)read->offset, RWF_NOWAIT);
     if (got == (ssize_t)read->length) {
-        late_tries += lio_is_slow(lio_now_ns() - begun, read->length);
+        late_tries += lio_has_waited(lio_now_ns() - begun, read->length);
         return LIO_CACHED_BY_CALL;
     }
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))

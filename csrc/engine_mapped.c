@@ -362,17 +362,22 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
     return true;
 }
 
-/* Whether this thread has waited for the storage in a fault, since it was last asked. A call of
- * the kernel, so the clock says when to ask. */
-static bool has_waited(void)
+/* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
+enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
+
+bool lio_has_waited(uint64_t elapsed_ns, uint64_t bytes)
 {
     static LIO_THREAD_LOCAL long known; /* 0, as a thread's are when it begins */
     struct rusage used;
+    long now;
     bool more;
+    if (elapsed_ns <= WAIT_NS_MIN + bytes / BYTES_NS_MIN)
+        return false;
     if (getrusage(RUSAGE_THREAD, &used) != 0)
         return true;
-    more = used.ru_majflt != known;
-    known = used.ru_majflt;
+    now = used.ru_majflt + used.ru_inblock;
+    more = now != known;
+    known = now;
     return more;
 }
 
@@ -521,7 +526,7 @@ static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool b
     work.last = work.begin + page_behind(m, file, e);
     begun = believed ? lio_now_ns() : 0;
     copied = copy_guarded(m->map, m->size, &work);
-    if (believed && lio_is_slow(lio_now_ns() - begun, e.length) && has_waited())
+    if (believed && lio_has_waited(lio_now_ns() - begun, e.length))
         atomic_store_explicit(&m->seen->in_a_row, 0, memory_order_relaxed);
     if (copied)
         note_touched(m, file->place + e.offset, e.length);

@@ -49,14 +49,10 @@
 #define LIO_THREAD_LOCAL _Thread_local
 #endif
 
-/* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
-enum { LIO_WAIT_NS_MIN = 20000, LIO_BYTES_NS_MIN = 2 };
-
-/* Whether a copy out of the page cache has taken so long that it may have waited for the storage. */
-static inline bool lio_is_slow(uint64_t elapsed_ns, uint64_t bytes)
-{
-    return elapsed_ns > LIO_WAIT_NS_MIN + bytes / LIO_BYTES_NS_MIN;
-}
+/* Whether this thread, which has just taken so long to copy bytes out of the page cache, has waited for
+ * the storage. The clock says when to ask the kernel, which counts a thread's faults and what was read
+ * for it: that tells a wait from a processor that was busy with others. */
+bool lio_has_waited(uint64_t elapsed_ns, uint64_t bytes);
 
 /* Bytes that are asked about together. */
 enum { LIO_PIECE_BYTES = 256 << 10 };
