@@ -195,8 +195,9 @@ class DataFile(_Counted):
         self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         self._size = (meta.last_pgno + 1) * self.page_size
+        engine = self.open_engine()
         ahead = reading.readahead_bytes if has_readahead else None
-        self._wait_credit = WaitCredit(self.open_engine(), self._size, readahead_bytes=ahead)
+        self._wait_credit = WaitCredit(engine, self._size, readahead_bytes=ahead)
         if lib_version is not None and self.version != _FORMATS[lib_version]:
             raise lmdb_error(
                 f"{self.path}: the file has data format {self.version}, which "

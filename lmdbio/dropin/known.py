@@ -47,14 +47,15 @@ class Reading:
 
     Attributes:
         choice: Choice of the engine.
-        readahead_bytes: distance that the kernel reads ahead, bytes; 0: unknown.
-        advised: whether that is small, so that reads ahead are announced.
+        readahead_bytes: distance that the kernel reads ahead, bytes; 0: unknown; None: the file
+            system is not on a disk of this machine.
+        advised: whether that distance is small, so that reads ahead are announced.
         dense: readers ahead should bring whole stretches of the file, in order.
         budget_bytes: memory budget of this process, as it was.
     """
 
     choice: Choice
-    readahead_bytes: int
+    readahead_bytes: int | None
     advised: bool
     dense: bool
     budget_bytes: int
@@ -92,7 +93,7 @@ def _choose(engine: _core.Engine, overrides: Overrides) -> Reading:
     advised = readahead_bytes < READAHEAD_BYTES_LARGE
     return Reading(
         choose_reading(engine, "single", overrides, facts=facts),
-        readahead_bytes,
+        readahead_bytes if facts.disk else None,
         advised,
         # A disk of this machine is passed by, or does not mind the order.
         advised and not facts.disk,

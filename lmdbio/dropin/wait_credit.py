@@ -5,10 +5,13 @@ storage at each of them. py-lmdb brings what lies around with each fault of its 
 as the kernel reads ahead. Here each such get pays for as much of the file, at least, and once they
 have paid for a fifth of it, a ``FileCache`` reads all of it to the page cache, in order, where it
 has room there. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
-gets have waited as long as all of the file would take.
+gets have waited as long as all of the file would take. The same holds on file systems that others
+share: who wants a few records of such a file should not have it read whole.
 """
 
 from __future__ import annotations
+
+from lmdbio.system.log import INFO, log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ class WaitCredit:
     Args:
         engine: Engine that reads the file.
         size: bytes of the file that are in use.
-        readahead_bytes: distance that the kernel reads ahead, bytes, 0 if unknown; None: the
-            caller wants nothing ahead.
+        readahead_bytes: distance that the kernel reads ahead, bytes, 0 if unknown; None: nothing
+            else than what gets ask for is to be read before they have paid for all.
     """
 
     __slots__ = ("_cache", "_engine", "_size", "_waits", "_waits_paid")
@@ -44,28 +47,40 @@ class WaitCredit:
         self._size, self._waits = size, 0
         self._cache: FileCache | None = None
         share = 1 if readahead_bytes is None else READAHEAD_SHARE
-        #: So many pay for the stream.
-        self._waits_paid = size // (share * max(WAIT_BYTES, readahead_bytes or 0))
+        waits = size // (share * max(WAIT_BYTES, readahead_bytes or 0))
+        #: So many pay for a stream.
+        self._waits_paid = max(WAITS, waits)
 
     def __call__(self) -> None:
-        """Note a get that has waited."""
+        """Note a get that has waited. Whatever becomes of the stream, the get has its value."""
         self._waits += 1
         engine = self._engine  # once: another thread may close it meanwhile
         if self._waits % WAITS or engine is None:
             return
-        cache = self._cache
-        if self._waits >= self._waits_paid:
-            if cache is None:
-                from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
+        try:
+            if self._waits >= self._waits_paid:
+                self._begin(engine)
+            if (cache := self._cache) is not None:
+                cache.credit(0)
+        except Exception as error:  # such as no descriptor for a module that is loaded late
+            self.close()
+            log(f"{engine.path}: records are got one by one: {error}", INFO)
+        if self._engine is None:
+            self.close()  # another thread has closed the file meanwhile
 
-                made = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
-                cache = self._cache = self._cache or made
-            self._waits = 0
-            cache.expect(self._size)
-        if cache is not None:
-            cache.credit(0)
-        if self._engine is None and cache is not None:
-            cache.close()  # another thread has closed the file meanwhile
+    def _begin(self, engine: _core.Engine) -> None:
+        """Begin a stream, if none is under way and there is room now."""
+        from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
+
+        self._waits, before = 0, self._cache
+        if before is not None and before.is_under_way:
+            return
+        if before is not None and before.has_come:
+            self._waits_paid *= 2  # it has not stayed: who keeps bringing it has little of it
+        self._cache = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
+        self._cache.expect(self._size)
+        if before is not None:
+            before.close()
 
     def close(self) -> None:
         """End the stream. May be called twice."""

@@ -118,16 +118,18 @@ class _ToPageCache:
         self._credited += credit
         if self._credited < min(self._size, self._come + _core.Prefetch.ASKED_BYTES):
             return self._size - self._come
-        if self._prefetch is None:
+        prefetch = self._prefetch
+        if prefetch is None:
             engine, piece = self._given, 0
             if not is_on_disk(engine):
                 engine, piece = engine.again("pread", DEPTH), REQUEST_BYTES
-            self._prefetch = _core.Prefetch(
+            prefetch = self._prefetch = _core.Prefetch(
                 engine, self._size, piece=piece, sweep_bytes_max=self._size
             )
-        left = self._prefetch.sweep_all()
-        self._come = self._size - (left or 0)
-        self._asked = self._prefetch.asked_bytes
+        left = prefetch.sweep_all()
+        if self._prefetch is prefetch:  # no signal's handler has closed it
+            self._come = self._size - (left or 0)
+            self._asked = prefetch.asked_bytes
         return left
 
     def wait(self) -> None:
@@ -271,7 +273,7 @@ class FileCache:
         self._begun: float | None = None
         self._is_expected = False
         #: Batches that need not wait for the stream.
-        self._passes, self._guard = 0, threading.Lock()
+        self._passes, self._guard = 0, threading.RLock()
         self.deferred = 0
         self._counted = _core.EngineCounts()  # of streams before this one
         if engine.kind == "mmap" and size and self._is_cached():
@@ -302,8 +304,13 @@ class FileCache:
             self._lent = Lent(address, self.size, owner)
 
     def _after_fork(self) -> None:
-        self._lock, self._guard = threading.RLock(), threading.Lock()
+        self._lock, self._guard = threading.RLock(), threading.RLock()
         self._stream.after_fork()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a stream has begun, and has not ended."""
+        return self._begun is not None and self.place != "nowhere" and self._left > 0
 
     def complete(self) -> bool:
         """Return whether the whole file is in memory; we do not write there again."""
@@ -399,7 +406,8 @@ class FileCache:
                 self._advance(credit)
                 while waits and self._is_near():
                     self._stream.wait()
-                    self._advance(0)
+                    if self.is_under_way:
+                        self._advance(0)
             except (OSError, MemoryError, Error) as error:
                 failure = error
                 self._stop()
@@ -417,6 +425,8 @@ class FileCache:
                 return
             self._begun = time.monotonic()
         left = self._stream.go_on(credit)
+        if self.place == "nowhere":  # a signal's handler has closed it
+            return
         if left is None:
             self._stop()
         elif left:
@@ -437,8 +447,7 @@ class FileCache:
 
     def _is_near(self) -> bool:
         """Whether the stream ends soon at its own pace, and is paid for."""
-        is_on_its_way = self._begun is not None and self.place != "nowhere" and self._left
-        if not is_on_its_way or not self._stream.is_paid:
+        if not self.is_under_way or not self._stream.is_paid:
             return False
         longest = EXPECTED_WAIT_SECONDS_MAX if self._is_expected else WAIT_SECONDS_MAX
         come, seconds = self.size - self._left, time.monotonic() - (self._begun or 0.0)
@@ -453,6 +462,7 @@ class FileCache:
 
     def close(self) -> None:
         """Stop the stream. Records that were lent stay. May be called twice."""
+        self.place = "nowhere"  # so that a thread that waits for the stream lets go of the lock
         with self._lock:
             self._stop()
 

@@ -6,7 +6,10 @@ and the kernel is asked how much of the file it has. Values are those that were 
 
 from __future__ import annotations
 
+import contextlib
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,10 +19,12 @@ import lmdb
 import pytest
 
 import lmdbio
+from lmdbio import _core
 from lmdbio.dropin import wait_credit
 from lmdbio.reading import file_cache
 from tests.support import cold
 
+ROOT = Path(__file__).parents[2]
 COUNT, VALUE_BYTES = 4000, 3000
 FILE_BYTES_MIN = COUNT * VALUE_BYTES
 
@@ -103,24 +108,116 @@ def test_without_readahead_gets_pay_for_all_of_it_first(path: Path, readahead: b
 def test_a_get_pays_for_what_the_kernel_would_read_ahead(
     monkeypatch: pytest.MonkeyPatch, readahead_bytes: int | None, waits: int
 ) -> None:
-    begun: list[bool] = []
-
-    class Cache:
-        def __init__(self, *given: object, **options: object) -> None: ...
-
-        def expect(self, size: int) -> None:
-            begun.append(True)
-
-        def credit(self, size: int) -> None: ...
-
-    monkeypatch.setattr(file_cache, "FileCache", Cache)
+    monkeypatch.setattr(file_cache, "FileCache", _Cache)
     engine: Any = object()
     counted = wait_credit.WaitCredit(engine, 1 << 30, readahead_bytes=readahead_bytes)
-    while not begun:
+    assert waits - wait_credit.WAITS < _waits_to_begin(counted) <= waits + wait_credit.WAITS
+
+
+class _Cache:
+    """A FileCache without a file, whose streams have come at once, and do not stay."""
+
+    begun = 0
+    is_under_way, has_come = False, True
+
+    def __init__(self, *given: object, **options: object) -> None: ...
+
+    def expect(self, size: int) -> None:
+        type(self).begun += 1
+
+    def credit(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _waits_to_begin(counted: wait_credit.WaitCredit) -> int:
+    begun = _Cache.begun
+    for waits in range(1, 100_000):
         counted()
-        waits -= 1
-    assert -wait_credit.WAITS < waits <= wait_credit.WAITS
-    assert len(begun) == 1
+        if _Cache.begun > begun:
+            return waits
+    raise AssertionError("no stream begins")
+
+
+def test_a_file_that_does_not_stay_is_brought_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_cache, "FileCache", _Cache)
+    engine: Any = object()
+    counted = wait_credit.WaitCredit(engine, 1 << 30, readahead_bytes=8 << 20)
+    assert [_waits_to_begin(counted) for _ in range(4)] == [32, 32, 64, 112]
+
+
+#: Nothing of what a stream needs is loaded before.
+NO_DESCRIPTORS = f"""
+import os, random, resource, sys
+import lmdbio
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with lmdbio.open(sys.argv[1], readonly=True, lock=False) as env, env.begin() as txn:
+    txn.get(b"000000")
+    try:
+        while True:
+            os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        pass
+    assert "lmdbio.reading.file_cache" not in sys.modules
+    for index in random.Random(6).sample(range({COUNT}), 800):
+        assert txn.get(b"%06d" % index) == random.Random(index).randbytes({VALUE_BYTES})
+"""
+
+
+def test_gets_go_on_where_no_descriptor_is_left(path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTORS, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_a_signals_handler_may_close_the_file_amid_a_look_at_the_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_all = _core.Prefetch.sweep_all
+
+    def close(prefetch: _core.Prefetch) -> int | None:
+        left = sweep_all(prefetch)
+        env.close()
+        return left
+
+    monkeypatch.setattr(_core.Prefetch, "sweep_all", close)
+    env = lmdbio.open(str(path), readonly=True, lock=False)
+    with pytest.raises(lmdb.Error, match="closed"):
+        gets(env, random.Random(7).sample(range(COUNT), 800))
+
+
+def test_closing_does_not_wait_for_the_stream(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+
+    def wait(self: object) -> None:
+        waits.set()
+        time.sleep(0.02)
+
+    monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
+    monkeypatch.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
+    monkeypatch.setattr(file_cache._ToPageCache, "is_paid", True)
+    env = lmdbio.open(str(path), readonly=True, lock=False)
+
+    def read() -> None:
+        with contextlib.suppress(lmdb.Error):
+            gets(env, random.Random(8).sample(range(COUNT), 800))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert waits.wait(30)
+    begun = time.monotonic()
+    env.close()
+    assert time.monotonic() - begun < file_cache.EXPECTED_WAIT_SECONDS_MAX / 4
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_cursors_that_are_set_bring_it_too(path: Path) -> None:
