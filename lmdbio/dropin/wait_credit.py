@@ -52,7 +52,7 @@ class WaitCredit:
         self._waits_paid = max(WAITS, waits)
 
     def __call__(self) -> None:
-        """Note a get that has waited. Whatever becomes of the stream, the get has its value."""
+        """Note a get that has waited. It has its value, also where the stream fails."""
         self._waits += 1
         engine = self._engine  # once: another thread may close it meanwhile
         if self._waits % WAITS or engine is None:
