@@ -52,7 +52,7 @@
 /* Whether this thread, which has just taken so long to copy bytes out of the page cache, has waited for
  * the storage then, or else since it was last asked. The clock says when to ask the kernel, which counts a
  * thread's faults and what a disk read for it: that tells a wait from a processor that was busy with
- * others. What a file system without a disk reads may not be counted. */
+ * others. The kernel may not count reads of file systems without a disk. */
 bool lio_has_waited(uint64_t elapsed_ns, uint64_t bytes);
 
 /* Bytes that are asked about together. */
