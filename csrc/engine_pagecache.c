@@ -324,7 +324,7 @@ enum { WAY_SHARE = 16 };
 enum { HEAD_BYTES = 128 << 10, TAIL_BYTES = 128 << 10 };
 
 /* With a hundred pages of 240 MiB in the page cache a stream of the file took 1.8 times as long, and 3
- * times the processor's time: the kernel takes small pages from the first one on. */
+ * times the processor's time. That was a stream in huge pages, which it broke into small ones. */
 void lio_engine_clear_way(lio_engine *engine, uint64_t size)
 {
     const lio_file *file = &engine->file;
