@@ -131,9 +131,9 @@ static int populate_by_reading(lio_buffered *known, int fd, uint64_t offset, uin
 /* Whether the kernel faults in a mapping at once (Linux 5.14), in requests that are large enough. */
 static bool can_map(lio_buffered *known, int fd)
 {
-    if (known->populates == 0)
-        known->populates = lio_storage_reads_far(fd) ? 1 : -1;
-    return known->populates > 0;
+    if (known->can_map == 0)
+        known->can_map = lio_storage_reads_far(fd) ? 1 : -1;
+    return known->can_map > 0;
 }
 
 /* Maps a part of the file for a moment, and has the kernel fault all of it in, in requests of what it
@@ -155,7 +155,7 @@ static bool populate_by_mapping(lio_buffered *known, int fd, uint64_t offset, ui
         return false;
     is_populated = madvise(map, size, MADV_POPULATE_READ) == 0;
     if (!is_populated && errno == EINVAL)
-        known->populates = -1;
+        known->can_map = -1;
     (void)munmap(map, size);
     return is_populated;
 }

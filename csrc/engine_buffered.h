@@ -19,7 +19,7 @@ struct lio_buffered {
     atomic_uint reads; /* of what may be cached, made and asked about, to LIO_MAPPED_FROM */
     _Atomic(lio_mapped *) mapped;
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
-    atomic_int populates;      /* streams by a mapping: 0 while not known, 1, -1 */
+    atomic_int can_map;        /* streams by a mapping: 0 while not known, 1, -1 */
     atomic_int begins; /* whether lio_buffered_try begins to fetch what is missing: 0 while not
                         * known, 1, -1 */
     atomic_bool always_waits; /* the kernel or the file system knows no RWF_NOWAIT */

@@ -13,9 +13,9 @@
  * such a record waits for the sweep. A small file is swept at once.
  *
  * A disk of this machine is asked by one stream: the kernel then reads ahead for it in large
- * requests, which get all that the disk gives, at a third of what many small ones cost. Readers stay behind
- * it, for a page that is there before it comes would break them into small ones. Other file systems take many
- * small requests at a time.
+ * requests, which get all that the disk gives, at a third of what many small ones cost. Readers stay
+ * behind it, for a page that is there before it comes would break them into small ones. Other file
+ * systems take many small requests at a time.
  *
  * Nothing fails here: bytes that cannot be asked for only cost time. One caller at a time.
  */

@@ -6,7 +6,7 @@ as the kernel reads ahead. Here each such get pays for as much of the file, at l
 have paid for a fifth of it, a ``FileCache`` reads all of it to the page cache, in order, where it
 has room there. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
 gets have waited as long as all of the file would take. The same holds on file systems that others
-share: who wants a few records of such a file should not have it read whole.
+share: a program that gets a few records of such a file should not have it read whole.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class WaitCredit:
         if before is not None and before.is_under_way:
             return
         if before is not None and before.has_come:
-            self._waits_paid *= 2  # it has not stayed: who keeps bringing it has little of it
-        self._cache = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
-        self._cache.expect(self._size)
+            self._waits_paid *= 2  # the kernel drops it again: to keep bringing it gains little
+        made = self._cache = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
+        made.expect(self._size)
         if before is not None:
             before.close()
 
