@@ -65,6 +65,7 @@ def load() -> ModuleType:
         spec.loader.exec_module(module)
     _link(module)
     globals()["lmdb"] = module
+    _link(module)  # what another thread has derived in between
     return module
 
 
@@ -183,7 +184,10 @@ class StandIn(type):
             bases = tuple(base for base in bases if base is not root)
             if not any(issubclass(base, _derived()) for base in bases):
                 bases = (*bases[:at], _derived(), *bases[at:])
-        return super().__new__(cls, name, bases, members, **more)
+        made = super().__new__(cls, name, bases, members, **more)
+        if known is None and (late := globals().get("lmdb")) is not None:
+            _link(late)  # another thread has loaded it meanwhile
+        return made
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         """Make py-lmdb's exception, or this one; always this where py-lmdb cannot be loaded."""
@@ -215,14 +219,20 @@ _Derived: Any = None
 
 
 def _link(module: Any) -> None:
-    """Derive py-lmdb's exceptions of what stands for them, and all others of py-lmdb's."""
-    for stand_in in _stand_ins.values():
+    """Derive py-lmdb's exceptions of what stands for them, and all others of py-lmdb's.
+
+    Several threads may do so at once, and Ctrl-C may come in between: each reads and sets the
+    bases of a class once, and all set the same.
+    """
+    for stand_in in list(_stand_ins.values()):
         theirs = _theirs(module, stand_in)
-        if stand_in not in theirs.__bases__:
-            others = (base for base in theirs.__bases__ if base is not Exception)
-            theirs.__bases__ = (*others, stand_in)
+        before = theirs.__bases__
+        if stand_in not in before:
+            theirs.__bases__ = (*(base for base in before if base is not Exception), stand_in)
     for own in [] if _Derived is None else _Derived.__subclasses__():
-        bases = [_theirs(module, base) for base in own.__bases__ if base is not _Derived]
-        if not any(issubclass(base, module.Error) for base in bases):
-            bases.insert(own.__bases__.index(_Derived), module.Error)
-        own.__bases__ = tuple(bases)
+        before = own.__bases__
+        if _Derived in before:
+            bases = [_theirs(module, base) for base in before if base is not _Derived]
+            if not any(issubclass(base, module.Error) for base in bases):
+                bases.insert(before.index(_Derived), module.Error)
+            own.__bases__ = tuple(bases)

@@ -165,19 +165,38 @@ def test_a_name_is_caught_where_py_lmdb_cannot_be_loaded() -> None:
         "except lmdbio.Error as error: assert str(error) == 'why'")  # fmt: skip
 
 
-def test_threads_that_raise_first_find_it_whole() -> None:
+@pytest.mark.parametrize("pause", ["", "time.sleep(0.004 * random.random())"])
+def test_threads_that_raise_first_find_it_whole(pause: str) -> None:
+    """Also where each gives way to the others between any two classes."""
     run(
         RAISED
-        + """
-import threading
+        + f"""
+import random, threading, time
+from lmdbio.system import pylmdb
+def slow(function):
+    def run(*arguments):
+        {pause}
+        return function(*arguments)
+    return run
+pylmdb._theirs, pylmdb.issubclass = slow(pylmdb._theirs), slow(issubclass)
+class Mixed: pass
+class Own(Mixed, errors.Error): pass
+class More(errors.Error, Mixed): pass
 gate, found = threading.Barrier(8), []
 def fail():
     gate.wait()
+    class Late(errors.MovedError): pass
+    try: raise Late("x")
+    except errors.Error: pass
     try: raise errors.CorruptedError("x")
     except errors.Error as error: found.append(type(error))
 threads = [threading.Thread(target=fail) for _ in range(8)]
 for each in threads: each.start()
 for each in threads: each.join()
 assert found == [lmdbio.CorruptedError] * 8, found
+import lmdb
+try: raise Own("x")
+except lmdb.Error: pass
+assert not pylmdb._Derived.__subclasses__()
 """
     )
