@@ -19,7 +19,6 @@ import atexit
 import os
 import pickle
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -138,7 +137,7 @@ class SocketTransport:
         self.steps = 0
         self._arrays = 0
         self._early: dict[tuple[int, int, Any], Any] = {}  # what was sent to steps, until they end
-        self._pid, self._asking = os.getpid(), threading.RLock()
+        self._pid = os.getpid()
         self._checked_s = 0.0
         self._left_s: dict[int, float] = {}  # when ranks were first seen to have left
         self.homes: dict[int, Home] = {}
@@ -325,13 +324,12 @@ class SocketTransport:
         """Return a rank that is lost, and why; None: none is known. Tells all others."""
         if self._failure is not None or not self.is_open:
             return self._failure
-        with self._asking:
-            found = self.mesh.first(FAILED)
-            failure = self.mesh.lost() if found is None else pickle.loads(found[0].body)
-            if failure is not None and self._failure is None:
-                self.fail(*failure)
-            if found is not None:
-                self.mesh.drop(found[1])
+        # The message stays where it is, since several threads may read it here at once, and Ctrl-C
+        # may come between any two lines: nobody asks again.
+        found = self.mesh.first(FAILED)
+        failure = self.mesh.lost() if found is None else pickle.loads(found[0].body)
+        if failure is not None and self._failure is None:
+            self.fail(*failure)
         return self._failure
 
     def fail(self, rank: int, cause: str) -> None:

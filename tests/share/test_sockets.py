@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from lmdbio.errors import Error, PeerError
-from lmdbio.share import meeting
+from lmdbio.share import meeting, sockets
 from lmdbio.share.meeting import Place, own_host, place_of_torchrun
 from lmdbio.share.sockets import SocketTransport, transport_of_group
 from tests.support import ROOT, databases
@@ -137,11 +137,15 @@ def test_a_store_serves_several_meetings() -> None:
         end(transports)
 
 
-def test_ctrl_c_between_any_two_lines_of_a_step_loses_nothing() -> None:
-    """The caller notes it and goes on, as it does under MPI."""
+@pytest.mark.parametrize("check_seconds", [sockets.CHECK_SECONDS, 0.0])
+def test_ctrl_c_between_any_two_lines_of_a_step_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, check_seconds: float
+) -> None:
+    """The caller notes it and goes on, as it does under MPI; also where it looks who is lost."""
+    monkeypatch.setattr(sockets, "CHECK_SECONDS", check_seconds)
     transports = meet(4, Store())
     interrupted = 0
-    for line in range(60):
+    for line in range(90):
         bodies = [b"%d of %d" % (line, rank) for rank in range(4)]
 
         def run(rank: int, line: int = line, bodies: list[bytes] = bodies) -> int:
