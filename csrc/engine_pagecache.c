@@ -316,26 +316,6 @@ void lio_engine_forget_missing(lio_engine *engine, lio_extent range)
         lio_mapped_forget_missing(mapped, place, range.offset, range.length);
 }
 
-/* More than one in so many of a file's bytes are not dropped: the stream of another process may have
- * brought them. */
-enum { WAY_SHARE = 16 };
-
-/* The first pages, the meta pages among them, and the last one are looked at all the time. */
-enum { HEAD_BYTES = 128 << 10, TAIL_BYTES = 128 << 10 };
-
-/* With a hundred pages of 240 MiB in the page cache a stream of the file took 1.8 times as long, and 3
- * times the processor's time. That was a stream in huge pages, which it broke into small ones. */
-void lio_engine_clear_way(lio_engine *engine, uint64_t size)
-{
-    const lio_file *file = &engine->file;
-    int fd = file->kind->cached != NULL ? -1 : file->fd; /* joined: several */
-    uint64_t cached;
-    if (fd >= 0 && size > HEAD_BYTES + TAIL_BYTES && lio_cached_bytes(fd, 0, size, &cached) &&
-        cached > 0 && cached <= size / WAY_SHARE)
-        (void)posix_fadvise(fd, HEAD_BYTES, (off_t)(size - HEAD_BYTES - TAIL_BYTES),
-                            POSIX_FADV_DONTNEED);
-}
-
 const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
 {
     lio_buffered *known = engine->file.known;

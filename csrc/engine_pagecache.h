@@ -35,10 +35,6 @@ bool lio_engine_has_come(lio_engine *engine, uint64_t offset);
 int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
                         bool is_stream, lio_ticket **out, lio_error *error);
 
-/* Makes way for a stream of the first `size` bytes into the page cache: drops the few pages that are
- * there already, which would break it into small pieces. Does nothing where more is there. A hint. */
-void lio_engine_clear_way(lio_engine *engine, uint64_t size);
-
 /* Copies what lies at `extents` of the file to `offsets` of `into`, which has `room` bytes and where
  * they are placed as by lio_extents_pack (what lies between becomes 0), if the calling thread need
  * not wait for any of it. False: it would have to, or this would take longer than to read them

@@ -166,15 +166,13 @@ static int end_request(lio_prefetch *s, request *r, int timeout_ms)
     return LIO_OK;
 }
 
-/* The engine that asks. A stream of what has hardly come yet gets its way cleared. */
+/* The engine that asks. */
 static lio_engine *asker(lio_prefetch *s, stream *t)
 {
     if (s->piece > 0)
         return s->engine;
     if (!t->is_begun) {
         t->is_begun = true;
-        if (t == &s->streams[0])
-            lio_engine_clear_way(s->engine, s->file_end);
         if (lio_engine_reopen(s->engine, 1, &t->engine, NULL) != LIO_OK)
             t->engine = NULL;
     }

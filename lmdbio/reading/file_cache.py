@@ -56,7 +56,7 @@ DEPTH, REQUEST_BYTES = 8, 1 << 20
 #: of a file pays for all of it once the stream has begun.
 PREFETCH_BUDGET_FACTOR = 4
 #: The stream begins when requests have cost one in so many of its bytes: when one in sixty of such
-#: records was read, which are few enough to be read again with the rest (lio_engine_clear_way).
+#: records was read.
 REQUESTS_SHARE = 5
 #: A file up to this size takes a tenth of a second, and a stream of it begins sooner. It is waited
 #: for, as others are whose pace is known.

@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 import pytest
-from lmdbio._core._lmdbio import lib
 
 from lmdbio import _core
 from tests.support.in_memory import memory_engine
@@ -226,26 +225,13 @@ def test_a_stream_of_a_file_without_room_in_the_page_cache_is_none(large):
     assert prefetch.cover(pages(0, 256), block_bytes=BLOCK, ahead=0) is None
 
 
-def test_few_pages_make_way_for_a_stream_and_many_stay(large):
-    large.read(FILE_BYTES, PAGE)
-    lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
-    assert cached(large) == 0
-    prefetch = streaming(large)
-    prefetch.sweep_all()
-    prefetch.wait(range(FILE_BYTES))
-    lib.lio_engine_clear_way(large.pointer, 2 * FILE_BYTES)
-    assert cached(large) >= FILE_BYTES
-
-
-def test_the_last_page_is_there_before_copies_look_at_it_and_stays(large):
+def test_the_last_page_is_there_before_copies_look_at_it(large):
     end = 2 * FILE_BYTES
     large.read(FILE_BYTES, PAGE)
     large.map_cached(1 << 30)
     for _ in range(100):  # the file is mapped after some reads
         assert large.missing(pages(FILE_BYTES // PAGE, 1)) is None
     assert cached(large) == 2 * PAGE
-    assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
-    lib.lio_engine_clear_way(large.pointer, end)
     assert large.cached_bytes_in(end - PAGE, PAGE) == PAGE
 
 
