@@ -329,7 +329,10 @@ class Failed:
 
 
 def fetcher(
-    engine: Engine, snapshot: Snapshot, verify: Callable[[], None]
+    engine: Engine,
+    snapshot: Snapshot,
+    verify: Callable[[], None],
+    waited: Callable[[], None] | None = None,
 ) -> Callable[[int, int], bytes] | None:
     """A call that is quick while nothing waits: of (offset, length), the bytes there.
 
@@ -337,6 +340,7 @@ def fetcher(
         engine: Engine of the file; it stays open as long as the call is kept.
         snapshot: Snapshot, asked after each read.
         verify: function that makes sure, and raises, where the snapshot cannot say.
+        waited: called after each read that waited for the storage. None: nobody asks.
 
     Returns:
         None for an engine that does not take any offset.
@@ -347,7 +351,7 @@ def fetcher(
     failed = Failed(snapshot, engine.new_status(), "read")
     cell: list[Any] = [None]
     made = lib.lio_glue_fetch(
-        keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)
+        keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(waited), id(cell)
     )
     if made:
         raise MemoryError("no memory for reading records")

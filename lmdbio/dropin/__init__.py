@@ -5,7 +5,6 @@
     lock_file    how it comes by reader slots
     known        what is remembered of files that were opened a moment ago
     open_snapshot  its state, and what transactions on one state have in common
-    wait_credit  single gets that wait, which pay for a stream of the whole file
     database     handles of named databases
     transaction  a snapshot, and gets in it
     cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator`` of

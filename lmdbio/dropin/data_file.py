@@ -19,7 +19,6 @@ from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.dropin.known import Reading, choose_known, newest_state
 from lmdbio.dropin.lock_file import LockFile
 from lmdbio.dropin.open_snapshot import OpenSnapshot
-from lmdbio.dropin.wait_credit import WaitCredit
 from lmdbio.errors import (
     MDB_INVALID,
     MDB_IS_READONLY,
@@ -32,6 +31,7 @@ from lmdbio.errors import (
 )
 from lmdbio.reading.direct_path import DirectPath  # now: there may be no descriptor later
 from lmdbio.reading.engines import open_engine
+from lmdbio.reading.wait_credit import WaitCredit
 from lmdbio.remote import absolute, is_url, label, open_data
 from lmdbio.system import pylmdb, reader_slots
 from lmdbio.system.slim import Lock

@@ -238,9 +238,11 @@ class RecordIndex(OpenDatabase):
             self._vouching = _core.Snapshot(pages, self.meta, held=False)
         return self._vouching
 
-    def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
+    def fetcher(
+        self, engine: _core.Engine, waited: Callable[[], None] | None
+    ) -> Callable[[int, int], bytes] | None:
         """Return a quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
-        return _core.fetcher(engine, self._snapshot(), self.guard)
+        return _core.fetcher(engine, self._snapshot(), self.guard, waited)
 
     def gatherer(self, engine: _core.Engine) -> _core.Gatherer | None:
         """Return quick copies of what the page cache holds, guarded; None as for ``fetcher``."""

@@ -35,8 +35,9 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.reading.batch import Batch, packed_batch
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, InOrder, Slices
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.reading.engines import choose_reading, is_on_disk, open_engine
 from lmdbio.reading.file_cache import FileCache, Lent
+from lmdbio.reading.wait_credit import WaitCredit
 from lmdbio.records.ahead import as_indices
 from lmdbio.system.amounts import refuse_no_flag
 
@@ -191,7 +192,14 @@ class Routes:
         )
         self.slices = Slices(self.blocks)
         self.in_order = InOrder(self.blocks)
-        self._fetch = source.fetcher(self.engine)
+        #: Without readahead each that waits has read nothing but its own record.
+        ahead = size if readahead else 0 if is_on_disk(self.engine) else None
+        self._wait_credit = None
+        if self.file_cache.place != "nowhere":
+            self._wait_credit = WaitCredit(
+                self.engine, size, readahead_bytes=ahead, file_cache=self.file_cache
+            )
+        self._fetch = source.fetcher(self.engine, self._wait_credit)
         self.gatherer = source.gatherer(self.engine)
         #: Once it is known where all records lie.
         self._get_values: Callable[[list[int]], _core.Values | None] | None = None
@@ -224,10 +232,12 @@ class Routes:
             OSError, Error: it cannot be read, or the file has moved on.
         """
         begun = monotonic_ns()
-        if self.file_cache.deferred:
-            self.file_cache.begin_deferred()
         offset, length = self.source.extent(at)
-        if self._fetch is not None:
+        lent = self.file_cache.lend()
+        if lent is not None and self.file_cache.place == "memory" and length <= lent.size - offset:
+            value = bytes(_core.lend(lent.address + offset, length, lent.owner))
+            self.source.guard()
+        elif self._fetch is not None:
             value = self._fetch(offset, length)
         else:
             value = self.engine.read(offset, length)
@@ -414,6 +424,8 @@ class Routes:
     def close(self) -> None:
         """Close the engines. May be called twice; batches stay valid."""
         self._fetch = self.gatherer = self._get_values = None
+        if self._wait_credit is not None:
+            self._wait_credit.close()
         self.slices.close()
         self.in_order.close()
         if self.shard is not None:

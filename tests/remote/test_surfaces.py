@@ -122,6 +122,19 @@ def test_a_file_that_is_read_to_and_fro_comes_to_memory_once(
         assert len(server.asked) == before
 
 
+def test_records_that_are_asked_for_one_by_one_come_to_memory_too(
+    url: str, server: RangeServer
+) -> None:
+    chosen = np.random.default_rng(5).permutation(COUNT).tolist()
+    with lmdbio.Records(url, readahead=True) as records:
+        assert all(records[i] == value(i) for i in chosen)
+        while not records._routes.file_cache.complete():
+            records.read([0])
+        before = len(server.asked)
+        assert all(records[i] == value(i) for i in chosen)
+        assert len(server.asked) == before < COUNT // 4
+
+
 def test_records_of_a_url_can_be_pickled_forked_and_shared_by_threads(url: str) -> None:
     with lmdbio.Records(url, readahead=False) as records:
         with pickle.loads(pickle.dumps(records)) as copy:

@@ -88,6 +88,9 @@ static bool lio_guard_vouch(const lio_guard *guard);
  * reads, passes for one made after. */
 static bool lio_guard_vouch_anew(const lio_guard *guard);
 
+/* Calls waited(), where there is one. False: raised. */
+static bool lio_guard_tell_wait(const lio_guard *guard);
+
 /* The same, but for verify(). */
 static bool lio_guard_is_intact(const lio_guard *guard);
 

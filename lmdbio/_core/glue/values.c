@@ -25,18 +25,26 @@ typedef struct {
 static const char LIO_FETCH[] = "lmdbio.fetch";
 
 /* Fills `room`: at once where that is possible and short, else without the GIL. LIO_PENDING: it
- * would have to wait, and is not to. */
+ * would have to wait, and is not to. `has_waited`: for the storage, or would have to. */
 static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uint8_t *room,
-                         bool waits, lio_error *error)
+                         bool waits, bool *has_waited, lio_error *error)
 {
     struct iovec into = {.iov_base = room, .iov_len = (size_t)size};
     lio_read read = {offset, size, size, room};
+    uint64_t late = lio_engine_late_tries();
+    bool is_short = size <= LIO_HELD_BYTES_MAX;
     int code = LIO_OK;
-    if (size > LIO_HELD_BYTES_MAX || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
+    *has_waited = false;
+    if (!is_short || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
+        *has_waited = is_short;
         Py_BEGIN_ALLOW_THREADS if (!lio_engine_try_read_checked(engine, offset, &into, 1))
+        {
+            *has_waited = true;
             code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
+        }
         Py_END_ALLOW_THREADS
     }
+    *has_waited |= lio_engine_late_tries() != late;
     return code;
 }
 
@@ -46,6 +54,7 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     unsigned long long offset, size;
     PyObject *value;
     lio_error error;
+    bool has_waited;
     int code;
     if (count != 2)
         return PyErr_Format(PyExc_TypeError, "fetch takes an offset and a length");
@@ -57,9 +66,10 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     if (value == NULL)
         return NULL;
     code = lio_glue_read(f->engine, offset, size, (uint8_t *)PyBytes_AsString(value), true,
-                         &error);
-    if (code == LIO_OK ? lio_guard_vouch_anew(&f->guard)
-                       : lio_guard_raise(&f->guard, code, &error))
+                         &has_waited, &error);
+    if (code == LIO_OK
+            ? (!has_waited || lio_guard_tell_wait(&f->guard)) && lio_guard_vouch_anew(&f->guard)
+            : lio_guard_raise(&f->guard, code, &error))
         return value;
     Py_DECREF(value);
     return NULL;
@@ -69,14 +79,17 @@ static PyMethodDef LIO_FETCH_METHOD = {"fetch", (PyCFunction)(void (*)(void))lio
                                        METH_FASTCALL, NULL};
 
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t waited,
+                          uintptr_t list)
 {
-    const lio_fetch f = {.guard = {.pages = pages,
-                                   .snapshot = snapshot,
-                                   .keep = (PyObject *)keep,
-                                   .failed = (PyObject *)failed,
-                                   .verify = (PyObject *)verify},
-                         .engine = engine};
+    const lio_fetch f = {
+        .guard = {.pages = pages,
+                  .snapshot = snapshot,
+                  .keep = (PyObject *)keep,
+                  .failed = (PyObject *)failed,
+                  .verify = (PyObject *)verify,
+                  .waited = (PyObject *)waited == Py_None ? NULL : (PyObject *)waited},
+        .engine = engine};
     return lio_guard_callable(&LIO_FETCH_METHOD, LIO_FETCH, &f, sizeof f, list);
 }
 
@@ -149,7 +162,8 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
 {
     uint64_t begun = lio_now_ns();
     lio_error error;
-    int code = lio_glue_read(s->engine, offset, length, into, s->waits, &error);
+    bool has_waited;
+    int code = lio_glue_read(s->engine, offset, length, into, s->waits, &has_waited, &error);
     if (code == LIO_PENDING)
         return false;
     lio_engine_count_stage(s->engine, LIO_STAGE_WAIT, begun, length);

@@ -18,7 +18,8 @@
  * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read.
  * The other arguments are as for lio_glue_lookup. 0, or -1 when memory ran out. */
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t waited,
+                          uintptr_t list);
 
 /* Whether lio_engine_gather got all of it, and it belonged to `snapshot`, of `pages`. If not,
  * `into` may hold anything. */

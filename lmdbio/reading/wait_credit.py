@@ -1,10 +1,10 @@
 """wait_credit: single gets that wait pay for a stream that brings the whole file.
 
-A program that gets one record at a time, by keys that do not follow each other, waits for the
-storage at each of them. py-lmdb brings what lies around with each fault of its mapping: as much
+A program that gets one record at a time, which do not follow each other, waits for the storage at
+each of them. py-lmdb brings what lies around with each fault of its mapping: as much
 as the kernel reads ahead. Here each such get pays for as much of the file, at least, and once they
-have paid for a fifth of it, a ``FileCache`` reads all of it to the page cache, in order, where it
-has room there. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
+have paid for a fifth of it, a ``FileCache`` reads all of it to memory, in order, where there is
+room. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
 gets have waited as long as all of the file would take. The same holds on file systems that others
 share: a program that gets a few records of such a file should not have it read whole.
 """
@@ -38,13 +38,22 @@ class WaitCredit:
         size: bytes of the file that are in use.
         readahead_bytes: distance that the kernel reads ahead, bytes, 0 if unknown; None: nothing
             else than what gets ask for is to be read before they have paid for all.
+        file_cache: FileCache of the file that other reads pay for too; None: each stream has one
+            of its own, to the page cache.
     """
 
-    __slots__ = ("_cache", "_engine", "_size", "_waits", "_waits_paid")
+    __slots__ = ("_cache", "_engine", "_given", "_size", "_waits", "_waits_paid")
 
-    def __init__(self, engine: _core.Engine, size: int, *, readahead_bytes: int | None) -> None:
+    def __init__(
+        self,
+        engine: _core.Engine,
+        size: int,
+        *,
+        readahead_bytes: int | None,
+        file_cache: FileCache | None = None,
+    ) -> None:
         self._engine: _core.Engine | None = engine
-        self._size, self._waits = size, 0
+        self._size, self._waits, self._given = size, 0, file_cache
         self._cache: FileCache | None = None
         share = 1 if readahead_bytes is None else READAHEAD_SHARE
         waits = size // (share * max(WAIT_BYTES, readahead_bytes or 0))
@@ -70,17 +79,20 @@ class WaitCredit:
 
     def _begin(self, engine: _core.Engine) -> None:
         """Begin a stream, if none is under way and there is room now."""
-        from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
-
         self._waits, before = 0, self._cache
         if before is not None and before.is_under_way:
             return
         if before is not None and before.has_come:
             self._waits_paid *= 2  # the kernel drops it again: to keep bringing it gains little
-        made = self._cache = FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
+        made = self._cache = self._given or self._make(engine)
         made.expect(self._size)
-        if before is not None:
+        if before is not None and before is not made:
             before.close()
+
+    def _make(self, engine: _core.Engine) -> FileCache:
+        from lmdbio.reading.file_cache import FileCache  # others begin sooner without it
+
+        return FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
 
     def close(self) -> None:
         """End the stream. May be called twice."""

@@ -20,8 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.dropin import wait_credit
-from lmdbio.reading import file_cache
+from lmdbio.reading import file_cache, wait_credit
 from tests.support import cold
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +60,20 @@ def path(made: Path) -> Path:
     return made
 
 
-def gets(env: lmdbio.Environment, indices: list[int]) -> None:
-    with env.begin() as txn:
+def opened(path: Path, surface: str, *, readahead: bool = True) -> Any:
+    """The file's records: by key (``open``), or by number (``Records``)."""
+    if surface == "open":
+        return lmdbio.open(str(path), readonly=True, lock=False, readahead=readahead)
+    return lmdbio.Records(path, readahead=None if readahead else False)
+
+
+def gets(source: Any, indices: list[int]) -> None:
+    """Get records one by one, and hold them against what was put."""
+    if isinstance(source, lmdbio.Records):
+        for index in indices:
+            assert source[index] == value(index)
+        return
+    with source.begin() as txn:
         for index in indices:
             assert txn.get(key(index)) == value(index)
 
@@ -76,21 +87,36 @@ def brings_all(path: Path, seconds: float = 5) -> bool:
     return False
 
 
-@pytest.mark.parametrize("readahead", [True, False])
+@pytest.mark.parametrize(
+    ("surface", "readahead"), [("open", True), ("open", False), ("Records", True)]
+)
 @pytest.mark.parametrize("order", ["random", "every fifth"])
-def test_many_gets_bring_the_file(path: Path, order: str, readahead: bool) -> None:
+def test_many_gets_bring_the_file(path: Path, order: str, surface: str, readahead: bool) -> None:
     indices = list(range(0, COUNT, 5))
     if order == "random":
         random.Random(1).shuffle(indices)
-    with lmdbio.open(str(path), readonly=True, lock=False, readahead=readahead) as env:
-        gets(env, indices)
+    with opened(path, surface, readahead=readahead) as source:
+        gets(source, indices)
         assert brings_all(path)
 
 
-def test_a_few_gets_do_not(path: Path) -> None:
-    with lmdbio.open(str(path), readonly=True, lock=False) as env:
-        gets(env, random.Random(2).sample(range(COUNT), wait_credit.WAITS // 4))
+@pytest.mark.parametrize("surface", ["open", "Records"])
+def test_a_few_gets_do_not(path: Path, surface: str) -> None:
+    with opened(path, surface) as source:
+        gets(source, random.Random(2).sample(range(COUNT), wait_credit.WAITS // 4))
         assert not brings_all(path, seconds=0.3)
+
+
+def test_records_without_readahead_bring_nothing_else(path: Path) -> None:
+    with opened(path, "Records", readahead=False) as source:
+        gets(source, random.Random(9).sample(range(COUNT), 800))
+        assert not brings_all(path, seconds=0.3)
+
+
+def test_records_that_are_to_be_read_ahead_come_after_a_few(path: Path) -> None:
+    with lmdbio.Records(path, readahead=True) as source:
+        gets(source, random.Random(9).sample(range(COUNT), 2 * wait_credit.WAITS))
+        assert brings_all(path)
 
 
 @pytest.mark.parametrize("readahead", [True, False])
@@ -178,23 +204,27 @@ def test_gets_go_on_where_no_descriptor_is_left(path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.parametrize("surface", ["open", "Records"])
 def test_a_signals_handler_may_close_the_file_amid_a_look_at_the_stream(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, surface: str
 ) -> None:
     sweep_all = _core.Prefetch.sweep_all
 
     def close(prefetch: _core.Prefetch) -> int | None:
         left = sweep_all(prefetch)
-        env.close()
+        source.close()
         return left
 
     monkeypatch.setattr(_core.Prefetch, "sweep_all", close)
-    env = lmdbio.open(str(path), readonly=True, lock=False)
+    source = opened(path, surface)
     with pytest.raises(lmdb.Error, match="closed"):
-        gets(env, random.Random(7).sample(range(COUNT), 800))
+        gets(source, random.Random(7).sample(range(COUNT), 800))
 
 
-def test_closing_does_not_wait_for_the_stream(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("surface", ["open", "Records"])
+def test_closing_does_not_wait_for_the_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch, surface: str
+) -> None:
     waits = threading.Event()
 
     def wait(self: object) -> None:
@@ -204,17 +234,17 @@ def test_closing_does_not_wait_for_the_stream(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
     monkeypatch.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
     monkeypatch.setattr(file_cache._ToPageCache, "is_paid", True)
-    env = lmdbio.open(str(path), readonly=True, lock=False)
+    source = opened(path, surface)
 
     def read() -> None:
         with contextlib.suppress(lmdb.Error):
-            gets(env, random.Random(8).sample(range(COUNT), 800))
+            gets(source, random.Random(8).sample(range(COUNT), 800))
 
     thread = threading.Thread(target=read)
     thread.start()
     assert waits.wait(30)
     begun = time.monotonic()
-    env.close()
+    source.close()
     assert time.monotonic() - begun < file_cache.EXPECTED_WAIT_SECONDS_MAX / 4
     thread.join(30)
     assert not thread.is_alive()
@@ -259,24 +289,28 @@ def test_a_signals_handler_may_close_the_file_while_a_get_waits_for_the_stream(
     assert closed == [True]
 
 
-def test_threads_get_while_it_comes_and_closing_ends_it(path: Path) -> None:
+@pytest.mark.parametrize("surface", ["open", "Records"])
+def test_threads_get_while_it_comes_and_closing_ends_it(path: Path, surface: str) -> None:
     failures: list[BaseException] = []
 
     def read(seed: int) -> None:
         try:
-            gets(env, random.Random(seed).sample(range(COUNT), 600))
+            gets(source, random.Random(seed).sample(range(COUNT), 600))
         except BaseException as error:
             failures.append(error)
 
-    env = lmdbio.open(str(path), readonly=True, lock=False)
+    source = opened(path, surface)
     threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not failures
-    with env.begin() as txn:
-        kept = txn.get
-        env.close()
+    if surface == "open":
+        with source.begin() as txn:
+            kept = txn.get
+    else:
+        kept = source.__getitem__
+    source.close()
     with pytest.raises(lmdb.Error):
-        kept(key(0))
+        kept(key(0) if surface == "open" else 0)
