@@ -292,7 +292,7 @@ def judge_memory(facts: Facts) -> Verdicts:
         yield note(
             "This virtual machine hands freed memory back to its host within 2 s (free page "
             "reporting), so that bringing a file to the page cache takes up to four times as "
-            f"long, and cold figures scatter (as root: {REMEDY})"
+            f"long, and cold figures scatter (as root: {REMEDY}, then fill memory once)"
         )
 
 

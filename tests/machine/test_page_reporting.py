@@ -56,7 +56,9 @@ def test_a_machine_that_is_none_reports_nothing(tmp_path: Path) -> None:
     assert reported_order(str(tmp_path / "nowhere")) is None
 
 
-@pytest.mark.parametrize(("order", "felt"), [(None, False), (0, True), (9, True), (10, False)])
+@pytest.mark.parametrize(
+    ("order", "felt"), [(None, False), (0, True), (9, True), (10, True), (11, False)]
+)
 def test_small_blocks_are_felt_and_told_with_the_remedy(order: int | None, felt: bool) -> None:
     assert is_felt(order) == felt
     found = diagnose(Facts("data", machine=MachineFacts(reported_order=order))).findings
@@ -66,6 +68,6 @@ def test_small_blocks_are_felt_and_told_with_the_remedy(order: int | None, felt:
 
 
 def test_reports_of_benchmarks_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for order, felt in ((9, True), (10, False), (None, False)):
+    for order, felt in ((9, True), (10, True), (11, False), (None, False)):
         monkeypatch.setattr(measure, "reported_order", lambda order=order: order)
         assert ("figures scatter" in measure.machine(tmp_path).facts["machine"]) == felt
