@@ -558,3 +558,10 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
     return true;
 }
+
+bool lio_snapshot_intact_now(const lio_snapshot *snapshot, lio_pages *pages)
+{
+    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
+    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
+    return lio_snapshot_intact(&now, pages, true);
+}

@@ -60,6 +60,9 @@ int lio_pages_key(lio_pages *pages, uint64_t pgno, uint32_t index, uint8_t *into
  * (lio_meta_newest). */
 bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait);
 
+/* The same by a look of this call's own, whatever another thread has seen before these reads. */
+bool lio_snapshot_intact_now(const lio_snapshot *snapshot, lio_pages *pages);
+
 /* Something was read past the engine: the snapshot is to be asked anew. */
 void lio_snapshot_doubt(lio_snapshot *snapshot);
 

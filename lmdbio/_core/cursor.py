@@ -166,6 +166,13 @@ class Snapshot:
         if not lib.lio_snapshot_intact(self._c, self._pages.pointer, True):
             self.verify()
 
+    def is_intact_now(self) -> bool:
+        """Whether one quick look shows that what was read up to now belongs to the snapshot.
+
+        False: ``verify`` has to say.
+        """
+        return bool(lib.lio_snapshot_intact_now(self._c, self._pages.pointer))
+
     def judge(self) -> None:
         """Asks the same as ``verify`` of a read that failed; says nothing where it cannot."""
         try:

@@ -11,9 +11,8 @@ provenance file, where it names them, else by a walk over them, when the first k
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol, SupportsIndex, overload
+from collections.abc import Callable, Sequence
+from typing import Protocol, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,8 @@ from lmdbio.system.frozen import dataclass
 
 __all__ = ["Groups", "KeyIndex", "Keys", "Ranges", "Single"]
 
+T = TypeVar("T")
+
 #: Branch pages, and the leaves last used.
 CACHE_BYTES = 16 << 20
 
@@ -34,20 +35,21 @@ CACHE_BYTES = 16 << 20
 class _Leaves:
     """Attributes:
     pgnos, firsts: of each leaf in key order, its page and first record.
-    order, sorted: the leaves by their pages.
+    sorted, sorted_firsts: the same in the order of the pages.
     """
 
     pgnos: npt.NDArray[np.uint64]
     firsts: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
     sorted: npt.NDArray[np.uint64]
+    sorted_firsts: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, leaves: Leaves) -> _Leaves:
         pgnos = np.ascontiguousarray(leaves["pgno"])
-        firsts = np.cumsum(leaves["records"], dtype=np.int64) - leaves["records"]
+        records = leaves["records"].astype(np.int64)
+        firsts = np.cumsum(records) - records
         order = np.argsort(pgnos)
-        return cls(pgnos, firsts, order, pgnos[order])
+        return cls(pgnos, firsts, pgnos[order], firsts[order])
 
 
 class Ranges(Sequence[range]):
@@ -160,6 +162,9 @@ class KeyIndex:
         self._engine, self._meta, self._db, self._guard = engine, meta, db, guard
         self.pattern, self._make_leaves, self.groups = pattern, leaves, groups
         self._pages = pages
+        self._snapshot: _core.Snapshot | None = None
+        #: Cursors that no thread uses now.
+        self._cursors: list[_core.Cursor] = []
         self._leaves: _Leaves | None = None
 
     def key(self, record: int) -> bytes:
@@ -186,38 +191,47 @@ class KeyIndex:
         if self.pattern is not None:
             return self.pattern.key(index)
         leaves = self._found()
-        leaf = int(np.searchsorted(leaves.firsts, index, side="right")) - 1
-        place = index - int(leaves.firsts[leaf])
-        with self._guarded():
-            return self._tree().key_at(int(leaves.pgnos[leaf]), place)
+        leaf = int(leaves.firsts.searchsorted(index, side="right")) - 1
+        page, place = leaves.pgnos.item(leaf), index - leaves.firsts.item(leaf)
+        return self._guarded(lambda: self._tree().key_at(page, place))
 
     def _index(self, key: bytes) -> int | None:
         """The number of a key; None: there is none."""
         if self.pattern is not None:
             return self.pattern.index(key)
-        with self._guarded():
-            cursor = _core.Cursor(self._tree(), self._db)
-            there = bool(key) and cursor.move(Move.SET, key)
-            pgno, place = cursor.place() if there else (0, 0)
-        if not there:
+        found = self._guarded(lambda: self._place(key)) if key else None
+        if found is None:
             return None
-        leaves = self._found()
-        at = int(np.searchsorted(leaves.sorted, np.uint64(pgno)))
-        if at == len(leaves.sorted) or int(leaves.sorted[at]) != pgno:
+        (pgno, place), leaves = found, self._found()
+        at = int(leaves.sorted.searchsorted(np.uint64(pgno)))
+        if at == len(leaves.sorted) or leaves.sorted.item(at) != pgno:
             raise CorruptedError(
                 f"{self._engine.path}: page {pgno} is a leaf that was not counted"
             )
-        return int(leaves.firsts[leaves.order[at]]) + place
+        return leaves.sorted_firsts.item(at) + place
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Asks, after reads, whether they were of this state: another's page is no damage."""
+    def _place(self, key: bytes) -> tuple[int, int] | None:
+        """The page of the leaf that has a key, and its number there; None: there is none."""
         try:
-            yield
+            cursor = self._cursors.pop()
+        except IndexError:
+            cursor = _core.Cursor(self._tree(), self._db)
+        found = cursor.place() if cursor.move(Move.SET, key) else None
+        self._cursors.append(cursor)
+        return found
+
+    def _guarded(self, read: Callable[[], T]) -> T:
+        """Read, and ask whether it was of this state: another's page is no damage."""
+        try:
+            found = read()
         except Exception:
             self._guard()
             raise
-        self._guard()
+        if self._snapshot is None:
+            self._snapshot = _core.Snapshot(self._tree(), self._meta, held=False)
+        if not self._snapshot.is_intact_now():
+            self._guard()
+        return found
 
     def _tree(self) -> _core.Pages:
         if self._pages is None:
@@ -226,7 +240,5 @@ class KeyIndex:
 
     def _found(self) -> _Leaves:
         if self._leaves is None:
-            with self._guarded():
-                leaves = _Leaves.of(self._make_leaves())
-            self._leaves = leaves
+            self._leaves = self._guarded(lambda: _Leaves.of(self._make_leaves()))
         return self._leaves

@@ -231,6 +231,15 @@ class RecordIndex(OpenDatabase):
         places = self._inverted(self._order)
         return Single(self.count, places[places >= 0] // self.columns)
 
+    def guard(self) -> None:
+        """Make sure of what was read, by one quick look where that can say it (``OpenDatabase``).
+
+        Raises:
+            MovedError: the file has moved on.
+        """
+        if not self._snapshot().is_intact_now():
+            OpenDatabase.guard(self)
+
     def _snapshot(self) -> _core.Snapshot:
         """Return the state this was opened in, for readers in C, which ask it holding the GIL."""
         if self._vouching is None:
