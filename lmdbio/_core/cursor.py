@@ -339,7 +339,7 @@ def fetcher(
     engine: Engine,
     snapshot: Snapshot,
     verify: Callable[[], None],
-    waited: Callable[[], None] | None = None,
+    waited: Callable[[int], None] | None = None,
 ) -> Callable[[int, int], bytes] | None:
     """A call that is quick while nothing waits: of (offset, length), the bytes there.
 
@@ -347,7 +347,8 @@ def fetcher(
         engine: Engine of the file; it stays open as long as the call is kept.
         snapshot: Snapshot, asked after each read.
         verify: function that makes sure, and raises, where the snapshot cannot say.
-        waited: called after each read that waited for the storage. None: nobody asks.
+        waited: called after each read that waited for the storage, with its offset. None: nobody
+            asks.
 
     Returns:
         None for an engine that does not take any offset.
@@ -373,7 +374,7 @@ def finder(
     as_key: Callable[[Any], bytes],
     buffers: bool,
     mapping: memoryview | None = None,
-    waited: Callable[[], None] | None = None,
+    waited: Callable[[int], None] | None = None,
 ) -> Callable[[Any, Any], Any]:
     """A search by key in one call that is quick while nothing waits, as ``Transaction.get``.
 
@@ -384,8 +385,8 @@ def finder(
         buffers: keys and values are read-only memoryviews.
         mapping: mapping of the engine (``Engine.mapping``), of which such views of large values
             are slices. None: each owns its bytes.
-        waited: called after each search that waited for the storage; what it raises, the search
-            raises. None: nobody asks.
+        waited: called after each search that waited for the storage, with the offset of the
+            value, 0 if none was wanted; what it raises, the search raises. None: nobody asks.
 
     Returns:
         Of (key, default): the first value of the key, or the default.

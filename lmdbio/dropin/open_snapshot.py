@@ -66,7 +66,7 @@ class OpenSnapshot:
         *,
         held: bool,
         buffers: bool,
-        waited: Callable[[], None] | None,
+        waited: Callable[[int], None] | None,
     ) -> None:
         self._waited = waited
         self.meta, self.pages, self.buffers = meta, pages, buffers

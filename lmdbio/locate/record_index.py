@@ -248,7 +248,7 @@ class RecordIndex(OpenDatabase):
         return self._vouching
 
     def fetcher(
-        self, engine: _core.Engine, waited: Callable[[], None] | None
+        self, engine: _core.Engine, waited: Callable[[int], None] | None
     ) -> Callable[[int, int], bytes] | None:
         """Return a quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
         return _core.fetcher(engine, self._snapshot(), self.guard, waited)

@@ -345,13 +345,16 @@ class FileCache:
             if place == "page cache":
                 self._stream = _ToPageCache(self._given, self.size)
 
-    def credit(self, size: int, *, anew: bool = False, copies: bool = False) -> None:
+    def credit(
+        self, size: int, *, anew: bool = False, copies: bool = False, waits: bool = True
+    ) -> None:
         """Let the stream go on for reads that cost as much as ``size`` bytes of it.
 
         Args:
             size: bytes.
             anew: whether the file was read once already: it will be read again.
             copies: whether copies out of the page cache were the cost, not requests.
+            waits: whether to wait for the end of a stream that is near.
         """
         if self._lent is not None or (size <= 0 and not self._is_expected):
             return
@@ -363,7 +366,7 @@ class FileCache:
         self._spent = self.size if anew else self._spent + counted
         if self._spent < self.size and not self._is_expected:
             return
-        self._go_on(PREFETCH_BUDGET_FACTOR * max(0, size))
+        self._go_on(PREFETCH_BUDGET_FACTOR * max(0, size), waits=waits)
 
     def expect(self, size: int) -> None:
         """Let the stream go on for reads to come that will cost as much as ``size`` bytes of it.

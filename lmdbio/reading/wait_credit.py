@@ -26,6 +26,9 @@ WAIT_BYTES = 256 << 10
 WAITS = 16
 #: They pay for the stream when they have cost one in so many of its bytes.
 READAHEAD_SHARE = 5
+#: A get that waits so little behind the one before goes through the file in order, and follows the
+#: stream; others wait for its end, since single requests meanwhile would slow it down.
+IN_ORDER_BYTES = 64 << 20
 
 
 class WaitCredit:
@@ -42,7 +45,7 @@ class WaitCredit:
             of its own, to the page cache.
     """
 
-    __slots__ = ("_cache", "_engine", "_given", "_size", "_waits", "_waits_paid")
+    __slots__ = ("_at", "_cache", "_engine", "_given", "_size", "_waits", "_waits_paid")
 
     def __init__(
         self,
@@ -53,16 +56,22 @@ class WaitCredit:
         file_cache: FileCache | None = None,
     ) -> None:
         self._engine: _core.Engine | None = engine
-        self._size, self._waits, self._given = size, 0, file_cache
+        self._size, self._waits, self._given, self._at = size, 0, file_cache, 0
         self._cache: FileCache | None = None
         share = 1 if readahead_bytes is None else READAHEAD_SHARE
         waits = size // (share * max(WAIT_BYTES, readahead_bytes or 0))
         #: So many pay for a stream.
         self._waits_paid = max(WAITS, waits)
 
-    def __call__(self) -> None:
-        """Note a get that has waited. It has its value, also where the stream fails."""
+    def __call__(self, offset: int) -> None:
+        """Note a get that has waited. It has its value, also where the stream fails.
+
+        Args:
+            offset: offset of the value in the file, bytes; 0: it is not known.
+        """
         self._waits += 1
+        is_in_order = not offset or 0 <= offset - self._at < IN_ORDER_BYTES
+        self._at = offset or self._at
         engine = self._engine  # once: another thread may close it meanwhile
         if self._waits % WAITS or engine is None:
             return
@@ -70,7 +79,7 @@ class WaitCredit:
             if self._waits >= self._waits_paid:
                 self._begin(engine)
             if (cache := self._cache) is not None:
-                cache.credit(0)
+                cache.credit(0, waits=not is_in_order)
         except Exception as error:  # such as no descriptor for a module that is loaded late
             self.close()
             log(f"{engine.path}: records are got one by one: {error}", INFO)

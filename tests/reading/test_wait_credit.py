@@ -151,7 +151,7 @@ class _Cache:
     def expect(self, size: int) -> None:
         type(self).begun += 1
 
-    def credit(self, size: int) -> None: ...
+    def credit(self, size: int, *, waits: bool) -> None: ...
 
     def close(self) -> None: ...
 
@@ -159,10 +159,29 @@ class _Cache:
 def _waits_to_begin(counted: wait_credit.WaitCredit) -> int:
     begun = _Cache.begun
     for waits in range(1, 100_000):
-        counted()
+        counted(0)
         if _Cache.begun > begun:
             return waits
     raise AssertionError("no stream begins")
+
+
+def test_gets_in_order_follow_the_stream_and_others_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+
+    class Cache(_Cache):
+        def credit(self, size: int, *, waits: bool) -> None:
+            asked.append(waits)
+
+    monkeypatch.setattr(file_cache, "FileCache", Cache)
+    engine: Any = object()
+    for order, is_waited in ((lambda at: at, False), (lambda at: (1 << 30) - at, True)):
+        asked.clear()
+        counted = wait_credit.WaitCredit(engine, 1 << 30, readahead_bytes=8 << 20)
+        for at in range(4096, 1 << 30, 8 << 20):
+            counted(order(at))
+        assert set(asked) == {is_waited}
 
 
 def test_a_file_that_does_not_stay_is_brought_ever_more_rarely(
@@ -262,7 +281,7 @@ def test_cursors_that_are_set_bring_it_too(path: Path) -> None:
 def test_what_an_exception_breaks_off_is_got_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: wait_credit.WaitCredit) -> None:
+    def interrupt(self: wait_credit.WaitCredit, offset: int) -> None:
         raise KeyboardInterrupt
 
     with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:

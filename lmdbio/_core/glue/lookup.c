@@ -184,12 +184,12 @@ static bool lio_guard_verify(const lio_guard *guard)
     return done != NULL;
 }
 
-static bool lio_guard_tell_wait(const lio_guard *guard)
+static bool lio_guard_tell_wait(const lio_guard *guard, uint64_t offset)
 {
     PyObject *done;
     if (guard->waited == NULL)
         return true;
-    done = PyObject_CallObject(guard->waited, NULL);
+    done = PyObject_CallFunction(guard->waited, "K", (unsigned long long)offset);
     Py_XDECREF(done);
     return done != NULL;
 }
@@ -417,7 +417,8 @@ static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted
     if (code == LIO_OK)
         lio_engine_count_records(lio_pages_engine(l->guard.pages), move != LIO_STAY ? 1 : 0,
                                  wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
-    if (code == LIO_OK && found->has_waited && !lio_guard_tell_wait(&l->guard))
+    if (code == LIO_OK && found->has_waited &&
+        !lio_guard_tell_wait(&l->guard, found->where.offset))
         code = LIO_ERR_ARGUMENT; /* it has raised */
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         if (lio_guard_vouch(&l->guard))

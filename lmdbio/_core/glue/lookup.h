@@ -37,9 +37,9 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
  * It holds the objects at these addresses: `keep` owns `cursor` and `snapshot`; as_key(key) makes
  * bytes of what is none; failed(code, sys_errno, offset, wanted, got, reason) raises what a code
  * means; verify() asks the meta pages, waiting, and raises when the snapshot is gone; `map` is a
- * memoryview over the engine's mapping, of which slices are lent (None: there is none); waited()
- * follows each search that waited for the storage (None: nobody asks). With `buffers` keys and values
- * are memoryviews. 0, or -1 when memory ran out. */
+ * memoryview over the engine's mapping, of which slices are lent (None: there is none);
+ * waited(offset) follows each search that waited for the storage, for a value at `offset` or, with 0,
+ * for pages (None: nobody asks). With `buffers` keys and values are memoryviews. 0, or -1 when memory ran out. */
 static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
                            uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
                            uintptr_t waited, uint32_t buffers, uintptr_t list);
@@ -88,8 +88,9 @@ static bool lio_guard_vouch(const lio_guard *guard);
  * reads, passes for one made after. */
 static bool lio_guard_vouch_anew(const lio_guard *guard);
 
-/* Calls waited(), where there is one. False: raised. */
-static bool lio_guard_tell_wait(const lio_guard *guard);
+/* Calls waited(), where there is one, after a wait for bytes at `offset`, 0 if that is not known.
+ * False: raised. */
+static bool lio_guard_tell_wait(const lio_guard *guard, uint64_t offset);
 
 /* The same, but for verify(). */
 static bool lio_guard_is_intact(const lio_guard *guard);
