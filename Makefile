@@ -4,6 +4,8 @@
 # into .venv. A line `name: needs  ## text` is what help prints.
 
 .DEFAULT_GOAL := help
+# Tests start hundreds of processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 CC ?= cc
@@ -73,7 +75,7 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 # Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
 # it, and go first, since they are less patient. Then come those that time something to milliseconds.
 # Where few files have a mark, only those are collected.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; ten minutes on two cores
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; eight minutes on two cores
 	@nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
 	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
