@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,6 +121,22 @@ def _copy_fields(lent: Lent, packed: _core.Packed, field: Field) -> bool:
     return True
 
 
+def _fetch_held(
+    file_cache: FileCache,
+    guard: Callable[[], None],
+    fetch: Callable[[int, int], bytes],
+    offset: int,
+    length: int,
+) -> bytes:
+    """Copy bytes of the file out of the file cache, or fetch them where that has not all of it."""
+    lent = file_cache.lend()
+    if lent is None or length > lent.size - offset:
+        return fetch(offset, length)
+    found = bytes(_core.lend(lent.address + offset, length, lent.owner))
+    guard()
+    return found
+
+
 class _EarlyBlock(Block):
     """A batch that is wanted soon: the stream of the file begins when it is there."""
 
@@ -200,6 +216,8 @@ class Routes:
                 self.engine, size, readahead_bytes=ahead, file_cache=self.file_cache
             )
         self._fetch = source.fetcher(self.engine, self._wait_credit)
+        if self._fetch is not None and self.file_cache.place == "memory":
+            self._fetch = partial(_fetch_held, self.file_cache, source.guard, self._fetch)
         self.gatherer = source.gatherer(self.engine)
         #: Once it is known where all records lie.
         self._get_values: Callable[[list[int]], _core.Values | None] | None = None
@@ -233,11 +251,7 @@ class Routes:
         """
         begun = monotonic_ns()
         offset, length = self.source.extent(at)
-        lent = self.file_cache.lend()
-        if lent is not None and self.file_cache.place == "memory" and length <= lent.size - offset:
-            value = bytes(_core.lend(lent.address + offset, length, lent.owner))
-            self.source.guard()
-        elif self._fetch is not None:
+        if self._fetch is not None:
             value = self._fetch(offset, length)
         else:
             value = self.engine.read(offset, length)
