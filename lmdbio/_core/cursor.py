@@ -386,7 +386,7 @@ def finder(
         mapping: mapping of the engine (``Engine.mapping``), of which such views of large values
             are slices. None: each owns its bytes.
         waited: called after each search that waited for the storage, with the offset of the
-            value, 0 if none was wanted; what it raises, the search raises. None: nobody asks.
+            value, 0 if it is not known; what it raises, the search raises. None: nobody asks.
 
     Returns:
         Of (key, default): the first value of the key, or the default.

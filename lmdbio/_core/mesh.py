@@ -112,7 +112,7 @@ class Mesh:
     def first(self, tag: int) -> tuple[MeshMessage, Any] | None:
         """Return the oldest message with a tag, and what ``drop`` takes; None: none has arrived.
 
-        It stays until it is dropped: one thread at a time reads and drops those of a tag.
+        It stays until it is dropped. One thread at a time reads those of a tag that are dropped.
         """
         found = ffi.NULL if self._is_forked else lib.lio_mesh_first(self.pointer, tag)
         if found == ffi.NULL:

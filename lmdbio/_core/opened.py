@@ -90,6 +90,11 @@ class Opened:
         return self._pointer
 
     @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed it."""
+        return self._pointer is not None
+
+    @property
     def alignment(self) -> int:
         """Bytes; 1 when any offset will do."""
         return int(lib.lio_engine_alignment(self.pointer))

@@ -161,7 +161,7 @@ class KeyIndex:
     ) -> None:
         self._engine, self._meta, self._db, self._guard = engine, meta, db, guard
         self.pattern, self._make_leaves, self.groups = pattern, leaves, groups
-        self._pages = pages
+        self._pages, self._shares_pages = pages, pages is not None
         self._snapshot: _core.Snapshot | None = None
         #: Cursors that no thread uses now.
         self._cursors: list[_core.Cursor] = []
@@ -184,7 +184,11 @@ class KeyIndex:
         return found if found is None or self.groups is None else self.groups[found].start
 
     def close(self) -> None:
-        """Close nothing: the engine is its owner's."""
+        """Let go of the engine, which is its owner's. May be called twice."""
+        self._snapshot = None
+        self._cursors.clear()
+        if not self._shares_pages:
+            self._pages = None
 
     def _key(self, index: int) -> bytes:
         """A key, by its number."""
@@ -199,7 +203,7 @@ class KeyIndex:
         """The number of a key; None: there is none."""
         if self.pattern is not None:
             return self.pattern.index(key)
-        found = self._guarded(lambda: self._place(key)) if key else None
+        found = self._guarded(lambda: self._place(key) if key else None)
         if found is None:
             return None
         (pgno, place), leaves = found, self._found()
@@ -227,9 +231,10 @@ class KeyIndex:
         except Exception:
             self._guard()
             raise
-        if self._snapshot is None:
-            self._snapshot = _core.Snapshot(self._tree(), self._meta, held=False)
-        if not self._snapshot.is_intact_now():
+        snapshot = self._snapshot
+        if snapshot is None:
+            snapshot = self._snapshot = _core.Snapshot(self._tree(), self._meta, held=False)
+        if not (self._engine.is_open and snapshot.is_intact_now()):
             self._guard()
         return found
 

@@ -237,15 +237,18 @@ class RecordIndex(OpenDatabase):
         Raises:
             MovedError: the file has moved on.
         """
-        if not self._snapshot().is_intact_now():
+        if not (self._pages.is_open and self._snapshot().is_intact_now()):
             OpenDatabase.guard(self)
 
     def _snapshot(self) -> _core.Snapshot:
         """Return the state this was opened in, for readers in C, which ask it holding the GIL."""
-        if self._vouching is None:
+        found = self._vouching
+        if found is None:
             pages = _core.Pages(self._pages, self.meta.layout, 0)
-            self._vouching = _core.Snapshot(pages, self.meta, held=False)
-        return self._vouching
+            found = self._vouching = _core.Snapshot(pages, self.meta, held=False)
+            if not self._pages.is_open:  # another thread has closed it meanwhile
+                self._vouching = None
+        return found
 
     def fetcher(
         self, engine: _core.Engine, waited: Callable[[int], None] | None
@@ -280,8 +283,8 @@ class RecordIndex(OpenDatabase):
 
     def close(self) -> None:
         """Close the data file and the provenance file. May be called twice."""
+        self._pages.close()
         self._vouching = None  # it keeps the file open
         self._keys.close()
-        self._pages.close()
         if self._provenance is not None:
             self._provenance.close()

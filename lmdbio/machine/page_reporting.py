@@ -17,10 +17,11 @@ __all__ = ["ORDER", "REMEDY", "is_felt", "reported_order"]
 
 #: Parameter of the kernel: the order of the smallest blocks that go back, of 2**order pages.
 ORDER = "/sys/module/page_reporting/parameters/page_reporting_order"
-#: Order of blocks that are larger than any that the kernel has; some versions refuse it.
-BEYOND = 11
-#: Command that mends it, until the next start of the machine.
-REMEDY = f"echo {BEYOND} > {ORDER}"
+#: Order of the largest blocks that the kernel has, and one beyond, which many kernels refuse since
+#: 6.2. Only blocks of 4 MiB go back then, which hold most of free memory.
+LARGEST, BEYOND = 10, 11
+#: Command that mends it as far as that can be, until the next start of the machine.
+REMEDY = f"echo {BEYOND} > {ORDER} || echo {LARGEST} > {ORDER}"
 #: The number of virtio's balloon among its devices, and the bit by which it reports free pages.
 BALLOON, REPORTING = 5, 5
 

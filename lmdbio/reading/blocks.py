@@ -262,7 +262,8 @@ class InOrder:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self._guard = threading.Lock()
+        #: Of one thread again and again: a signal's handler may close it while a batch waits here.
+        self._guard = threading.RLock()
         self._next = self._seen = 0
         #: A part of the file that the page cache had when it was asked, and batches until it is
         #: asked again after it had not.
@@ -271,7 +272,7 @@ class InOrder:
         fork.register(self)
 
     def _after_fork(self) -> None:
-        self._guard, self._prefetch = threading.Lock(), None
+        self._guard, self._prefetch = threading.RLock(), None
 
     def bring(self, wanted: npt.NDArray[np.uint64], extents: _core.Extents) -> None:
         """Have a batch come to the page cache, and what follows, where it follows others."""
@@ -341,13 +342,13 @@ class Slices:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._stream: _Stream | None = None
         self._end = 0  # of the last slice
         fork.register(self)
 
     def _after_fork(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     def read(self, start: int, stop: int) -> list[bytes]:
         """The records from ``start`` to ``stop``, which are there and at least one."""

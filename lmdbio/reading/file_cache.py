@@ -402,18 +402,21 @@ class FileCache:
 
     def _go_on(self, credit: int, *, waits: bool = True) -> None:
         failure: BaseException | None = None
-        with self._lock:
+        if not self._lock.acquire(blocking=waits or credit > 0):
+            return  # another thread has the stream go on
+        try:
             if self.place == "nowhere" or not self._left:
                 return
-            try:
-                self._advance(credit)
-                while waits and self._is_near():
-                    self._stream.wait()
-                    if self.is_under_way:
-                        self._advance(0)
-            except (OSError, MemoryError, Error) as error:
-                failure = error
-                self._stop()
+            self._advance(credit)
+            while waits and self._is_near():
+                self._stream.wait()
+                if self.is_under_way:
+                    self._advance(0)
+        except (OSError, MemoryError, Error) as error:
+            failure = error
+            self._stop()
+        finally:
+            self._lock.release()
         if failure is not None:
             why = str(failure) or type(failure).__name__
             self._log(f"records are read one by one: it cannot be brought to memory: {why}")

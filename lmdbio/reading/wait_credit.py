@@ -1,12 +1,12 @@
 """wait_credit: single gets that wait pay for a stream that brings the whole file.
 
 A program that gets one record at a time, which do not follow each other, waits for the storage at
-each of them. py-lmdb brings what lies around with each fault of its mapping: as much
-as the kernel reads ahead. Here each such get pays for as much of the file, at least, and once they
-have paid for a fifth of it, a ``FileCache`` reads all of it to memory, in order, where there is
-room. With ``readahead=False`` py-lmdb brings nothing else, and here nothing comes until
-gets have waited as long as all of the file would take. The same holds on file systems that others
-share: a program that gets a few records of such a file should not have it read whole.
+each of them. py-lmdb brings what lies around with each fault of its mapping: as much as the kernel
+reads ahead. Here each such get pays for as much of the file, at least, and once they have paid for
+a fifth of it, a ``FileCache`` reads all of it to memory, in order, where there is room. With its
+``readahead=False`` py-lmdb brings nothing else, and ``lmdbio.open`` nothing until gets have waited
+as long as all of the file would take. The same holds on file systems that others share: a program
+that gets a few records of such a file should not have it read whole.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class WaitCredit:
             self.close()  # another thread has closed the file meanwhile
 
     def _begin(self, engine: _core.Engine) -> None:
-        """Begin a stream, if none is under way and there is room now."""
+        """Begin a stream, if none is under way and there is room."""
         self._waits, before = 0, self._cache
         if before is not None and before.is_under_way:
             return
@@ -104,7 +104,7 @@ class WaitCredit:
         return FileCache(engine, self._size, memory_bytes_max=0, wanted=None)
 
     def close(self) -> None:
-        """End the stream. May be called twice."""
+        """End the stream, if it is none of others' too. May be called twice."""
         cache, self._cache, self._engine = self._cache, None, None
-        if cache is not None:
+        if cache is not None and cache is not self._given:
             cache.close()

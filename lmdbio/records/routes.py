@@ -208,10 +208,11 @@ class Routes:
         )
         self.slices = Slices(self.blocks)
         self.in_order = InOrder(self.blocks)
-        #: Without readahead each that waits has read nothing but its own record.
+        # Each that waits has read nothing but its own record: the kernel reads nothing ahead here.
+        # Memory of its own each process of a program would take, which has to ask for that.
         ahead = size if readahead else 0 if is_on_disk(self.engine) else None
         self._wait_credit = None
-        if self.file_cache.place != "nowhere":
+        if self.file_cache.place == "page cache" or (readahead and self.file_cache.memory_bytes):
             self._wait_credit = WaitCredit(
                 self.engine, size, readahead_bytes=ahead, file_cache=self.file_cache
             )
@@ -249,10 +250,12 @@ class Routes:
         Raises:
             OSError, Error: it cannot be read, or the file has moved on.
         """
-        begun = monotonic_ns()
+        begun, fetch = monotonic_ns(), self._fetch
+        if self.file_cache.deferred:
+            self.file_cache.begin_deferred()
         offset, length = self.source.extent(at)
-        if self._fetch is not None:
-            value = self._fetch(offset, length)
+        if fetch is not None:
+            value = fetch(offset, length)
         else:
             value = self.engine.read(offset, length)
             self.source.guard()

@@ -187,3 +187,20 @@ def test_a_writer_is_noticed_though_all_was_read_before(path, tmp_path):
                     databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
                 writer.close()
     assert seen < COUNT
+
+
+def test_a_signals_handler_may_close_records_while_a_batch_waits_for_its_part(
+    cold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+
+    def wait(self: _core.Prefetch, awaited: range) -> None:  # where a handler runs, in this thread
+        records.close()
+        closed.append(True)
+
+    monkeypatch.setattr(_core.Prefetch, "wait", wait)
+    records = lmdbio.Records(cold)
+    with pytest.raises(lmdb.Error, match="closed"):
+        for start in range(0, COUNT, 100):
+            records.read(range(start, start + 100))
+    assert closed

@@ -113,6 +113,58 @@ def test_records_without_readahead_bring_nothing_else(path: Path) -> None:
         assert not brings_all(path, seconds=0.3)
 
 
+@pytest.mark.parametrize("megabytes", [0, 64])
+def test_records_that_are_expected_come_with_the_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    """At once where the file is small, else behind the first of them."""
+    monkeypatch.setattr(file_cache, "SMALL_BYTES", megabytes << 20)
+    with opened(path, "Records") as source:
+        source.expect(COUNT)
+        gets(source, [7])
+        assert brings_all(path)
+
+
+def test_a_failure_of_the_credit_leaves_batches_their_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: file_cache.FileCache, size: int) -> None:
+        raise RuntimeError("no room to look")
+
+    with opened(path, "Records") as source:
+        with monkeypatch.context() as patch:
+            patch.setattr(file_cache.FileCache, "expect", fail)
+            gets(source, random.Random(1).sample(range(COUNT), 800))
+        source.expect(COUNT)
+        assert [bytes(one) for one in source.read([7])] == [value(7)]
+        assert brings_all(path)
+
+
+def test_gets_in_order_do_not_wait_for_a_thread_that_waits_for_the_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, ends = threading.Event(), threading.Event()
+
+    def wait(self: object) -> None:
+        waits.set()
+        ends.wait(0.02)
+
+    monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
+    monkeypatch.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
+    monkeypatch.setattr(file_cache._ToPageCache, "is_paid", True)
+    with opened(path, "Records") as source:
+        cache = source._routes.file_cache
+        thread = threading.Thread(target=cache.expect, args=(cache.size,))
+        thread.start()
+        assert waits.wait(30)
+        begun = time.monotonic()
+        cache.credit(0, waits=False)
+        assert time.monotonic() - begun < file_cache.EXPECTED_WAIT_SECONDS_MAX / 4
+        ends.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 def test_records_that_are_to_be_read_ahead_come_after_a_few(path: Path) -> None:
     with lmdbio.Records(path, readahead=True) as source:
         gets(source, random.Random(9).sample(range(COUNT), 2 * wait_credit.WAITS))

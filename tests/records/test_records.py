@@ -312,6 +312,16 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(built, knob):
         lmdbio.Records(path, **{knob: "nope"})
 
 
+def test_closed_records_give_no_keys(sample):
+    records = lmdbio.Records(sample)
+    key = records.key(3)
+    assert records.index_of(key) == 3
+    records.close()
+    for ask in (lambda: records.key(3), lambda: records.index_of(key)):
+        with pytest.raises(lmdb.Error, match="closed"):
+            ask()
+
+
 def test_closed_records_say_so_also_under_their_own_iterator(sample):
     records = lmdbio.Records(sample)
     iteration = iter(records)

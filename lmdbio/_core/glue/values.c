@@ -67,8 +67,8 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
         return NULL;
     code = lio_glue_read(f->engine, offset, size, (uint8_t *)PyBytes_AsString(value), true,
                          &has_waited, &error);
-    if (code == LIO_OK ? (!has_waited || lio_guard_tell_wait(&f->guard, offset)) &&
-                             lio_guard_vouch_anew(&f->guard)
+    if (code == LIO_OK ? lio_guard_vouch_anew(&f->guard) &&
+                             (!has_waited || lio_guard_tell_wait(&f->guard, offset))
                        : lio_guard_raise(&f->guard, code, &error))
         return value;
     Py_DECREF(value);
