@@ -12,12 +12,12 @@ One shard is in memory. Source: MosaicML Streaming, "Dataset Format", and ``form
 from __future__ import annotations
 
 import bz2
-import gzip
 import json
 import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -36,10 +36,11 @@ FIELDS = ("column_names", "column_encodings", "column_sizes", "samples", "raw_da
 #: Encodings whose bytes are the value as others write it, and those that are numbers.
 PLAIN = ("bytes", "jpeg", "png", "str", "json", "str_int", "str_float", "str_decimal")
 NUMBER = re.compile(r"u?int(8|16|32|64)?")
-UNPACK: Mapping[str, Callable[[bytes], bytes]] = {
-    "zstd": zstd.decompress,
-    "gz": gzip.decompress,
-    "bz2": bz2.decompress,
+#: Each makes an object whose ``decompress`` gives so many bytes at most.
+UNPACK: Mapping[str, Callable[[], Any]] = {
+    "zstd": zstd.ZstdDecompressor,
+    "gz": partial(zlib.decompressobj, 16 + zlib.MAX_WBITS),
+    "bz2": bz2.BZ2Decompressor,
 }
 
 
@@ -95,7 +96,8 @@ class Mds:
         kind = str(shard["compression"]).partition(":")[0]
         if kind not in UNPACK:
             raise ValueError(f"{raw}: is compressed by {kind}, not {', '.join(UNPACK)}: unpack it")
-        return self._folder / packed["basename"], UNPACK[kind]
+        size = shard["raw_data"]["bytes"]
+        return self._folder / packed["basename"], partial(_unpacked, UNPACK[kind], size)
 
     def batches(self, first: int) -> Iterator[Batch]:
         """Iterate over the samples from number ``first`` on; see ``Source``."""
@@ -160,7 +162,27 @@ def _shards(index: Path) -> list[dict[str, Any]] | None:
     missing = next((name for shard in found for name in FIELDS if name not in shard), None)
     if missing:
         raise Error(f"{index}: a shard has no {missing}: the index is damaged")
+    if any(not _is_size(shard["raw_data"].get("bytes")) for shard in found):
+        raise Error(f"{index}: a shard has no size that may be: the index is damaged")
     return list(found)
+
+
+def _is_size(given: Any) -> bool:
+    """Return whether a shard may have so many bytes, whose offsets are u32."""
+    return isinstance(given, int) and 0 <= given < 2**32
+
+
+def _unpacked(kind: Callable[[], Any], size: int, packed: bytes) -> bytes:
+    """Return the bytes of a shard, ``size`` by the index: a few packed ones may stand for many.
+
+    Raises:
+        ValueError: they are others.
+    """
+    found: bytes = kind().decompress(packed, size + 1)
+    if len(found) != size:
+        has = f"more than {size}" if len(found) > size else len(found)
+        raise ValueError(f"it unpacks to {has} bytes, not {size} as the index says")
+    return found
 
 
 def _as_bytes(stored: bytes, encoding: str) -> bytes:

@@ -201,8 +201,11 @@ def changed(**fields: Any) -> Callable[[Path], None]:
         (lambda folder: (folder / "shard.00001.mds").unlink(), "No such file.*shard.00001.mds"),
         (changed(column_encodings=["png", "int", "str"]), "shards have different columns"),
         (changed(zip_data={"basename": "x"}, compression="br",
-                 raw_data={"basename": "away"}), "away: is compressed by br, not zstd, gz, bz2"),
+                 raw_data={"basename": "away", "bytes": 1}),
+         "away: is compressed by br, not zstd, gz, bz2"),
         (changed(samples=99), "is damaged"),
+        (changed(raw_data={"basename": "shard.00001.mds"}), "index.json: a shard has no size"),
+        (changed(raw_data={"basename": "shard.00001.mds", "bytes": 2**40}), "a shard has no size"),
     ],
 )  # fmt: skip
 def test_shards_that_are_not_whole_are_refused(
@@ -213,6 +216,20 @@ def test_shards_that_are_not_whole_are_refused(
     with pytest.raises((Error, ValueError, OSError), match=text):
         import_samples([folder], tmp_path / "set")
     assert "set" not in names(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gz", "bz2"])
+@pytest.mark.parametrize("more", [-1, 1, 64 << 20])
+def test_a_shard_unpacks_to_no_more_than_the_index_says(
+    tmp_path: Path, compression: str, more: int
+) -> None:
+    folder = mds(tmp_path / "mds", compression)
+    packed = folder / f"shard.00001.mds.{compression}"
+    size = json.loads((folder / "index.json").read_text())["shards"][1]["raw_data"]["bytes"]
+    packed.write_bytes(PACKERS[compression](bytes(size + more)))
+    text = f"more than {size}" if more > 0 else f"{size - 1}"
+    with pytest.raises(Error, match=f"{packed.name}: is damaged: it unpacks to {text} bytes"):
+        import_samples([folder], tmp_path / "set")
 
 
 @pytest.mark.parametrize(
