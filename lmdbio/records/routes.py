@@ -209,12 +209,13 @@ class Routes:
         self.slices = Slices(self.blocks)
         self.in_order = InOrder(self.blocks)
         # Each that waits has read nothing but its own record: the kernel reads nothing ahead here.
-        # Memory of its own each process of a program would take, which has to ask for that.
+        # They bring the file to the page cache: memory of its own each process would take.
         ahead = size if readahead else 0 if is_on_disk(self.engine) else None
         self._wait_credit = None
-        if self.file_cache.place == "page cache" or (readahead and self.file_cache.memory_bytes):
+        shared = self.file_cache if readahead or self.file_cache.place == "page cache" else None
+        if shared is not None or (readahead is None and self.engine.kind == "pread"):
             self._wait_credit = WaitCredit(
-                self.engine, size, readahead_bytes=ahead, file_cache=self.file_cache
+                self.engine, size, readahead_bytes=ahead, file_cache=shared
             )
         self._fetch = source.fetcher(self.engine, self._wait_credit)
         if self._fetch is not None and self.file_cache.place == "memory":

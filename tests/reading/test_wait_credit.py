@@ -21,6 +21,7 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.reading import file_cache, wait_credit
+from lmdbio.records import routes
 from tests.support import cold
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,23 @@ def test_a_few_gets_do_not(path: Path, surface: str) -> None:
     with opened(path, surface) as source:
         gets(source, random.Random(2).sample(range(COUNT), wait_credit.WAITS // 4))
         assert not brings_all(path, seconds=0.3)
+
+
+def test_records_of_a_network_file_system_come_to_the_page_cache(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once single ones have paid for all of it; processes share it there."""
+    for room in (file_cache, routes):
+        monkeypatch.setattr(room, "is_on_disk", lambda engine: False)
+    pay_for_a_part = 2 * FILE_BYTES_MIN // wait_credit.WAIT_BYTES // 3
+    with opened(path, "Records") as source:
+        assert source._routes.file_cache.place == "memory"
+        indices = random.Random(3).sample(range(COUNT), 800)
+        gets(source, indices[:pay_for_a_part])
+        assert not brings_all(path, seconds=0.3)
+        gets(source, indices)
+        assert brings_all(path)
+        assert not source.stats().ahead_bytes
 
 
 def test_records_without_readahead_bring_nothing_else(path: Path) -> None:
