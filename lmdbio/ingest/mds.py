@@ -162,14 +162,15 @@ def _shards(index: Path) -> list[dict[str, Any]] | None:
     missing = next((name for shard in found for name in FIELDS if name not in shard), None)
     if missing:
         raise Error(f"{index}: a shard has no {missing}: the index is damaged")
-    if any(not _is_size(shard["raw_data"].get("bytes")) for shard in found):
+    if not all(_has_size(shard["raw_data"]) for shard in found):
         raise Error(f"{index}: a shard has no size that may be: the index is damaged")
     return list(found)
 
 
-def _is_size(given: Any) -> bool:
-    """Return whether a shard may have so many bytes, whose offsets are u32."""
-    return isinstance(given, int) and 0 <= given < 2**32
+def _has_size(raw: Any) -> bool:
+    """Return whether an index says how many bytes a shard has, whose offsets are u32."""
+    size = raw.get("bytes") if isinstance(raw, dict) else None
+    return isinstance(size, int) and 0 <= size < 2**32
 
 
 def _unpacked(kind: Callable[[], Any], size: int, packed: bytes) -> bytes:

@@ -239,9 +239,10 @@ class KeyIndex:
         return found
 
     def _tree(self) -> _core.Pages:
-        if self._pages is None:
-            self._pages = _core.Pages(self._engine, self._meta.layout, CACHE_BYTES)
-        return self._pages
+        pages = self._pages  # once: another thread may close it meanwhile
+        if pages is None:
+            pages = self._pages = _core.Pages(self._engine, self._meta.layout, CACHE_BYTES)
+        return pages
 
     def _found(self) -> _Leaves:
         if self._leaves is None:

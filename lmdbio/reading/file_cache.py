@@ -271,7 +271,7 @@ class FileCache:
         #: Bytes of the file that have not come yet.
         self._left = size
         self._begun: float | None = None
-        self._is_expected = False
+        self._is_expected = self._is_awaited = False
         #: Batches that need not wait for the stream.
         self._passes, self._guard = 0, threading.RLock()
         self.deferred = 0
@@ -305,6 +305,7 @@ class FileCache:
 
     def _after_fork(self) -> None:
         self._lock, self._guard = threading.RLock(), threading.RLock()
+        self._is_awaited = False  # by a thread of the parent's
         self._stream.after_fork()
 
     @property
@@ -402,21 +403,23 @@ class FileCache:
 
     def _go_on(self, credit: int, *, waits: bool = True) -> None:
         failure: BaseException | None = None
-        if not self._lock.acquire(blocking=waits or credit > 0):
-            return  # another thread has the stream go on
-        try:
+        if self._is_awaited and not (waits or credit):
+            return  # the thread that waits has it go on
+        with self._lock:
             if self.place == "nowhere" or not self._left:
                 return
-            self._advance(credit)
-            while waits and self._is_near():
-                self._stream.wait()
-                if self.is_under_way:
-                    self._advance(0)
-        except (OSError, MemoryError, Error) as error:
-            failure = error
-            self._stop()
-        finally:
-            self._lock.release()
+            try:
+                self._advance(credit)
+                self._is_awaited = waits
+                while waits and self._is_near():
+                    self._stream.wait()
+                    if self.is_under_way:
+                        self._advance(0)
+            except (OSError, MemoryError, Error) as error:
+                failure = error
+                self._stop()
+            finally:
+                self._is_awaited = False
         if failure is not None:
             why = str(failure) or type(failure).__name__
             self._log(f"records are read one by one: it cannot be brought to memory: {why}")

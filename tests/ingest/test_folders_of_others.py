@@ -205,6 +205,7 @@ def changed(**fields: Any) -> Callable[[Path], None]:
          "away: is compressed by br, not zstd, gz, bz2"),
         (changed(samples=99), "is damaged"),
         (changed(raw_data={"basename": "shard.00001.mds"}), "index.json: a shard has no size"),
+        (changed(raw_data=None), "index.json: a shard has no size"),
         (changed(raw_data={"basename": "shard.00001.mds", "bytes": 2**40}), "a shard has no size"),
     ],
 )  # fmt: skip
