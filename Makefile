@@ -75,7 +75,7 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 # Those of ranks share launches, so one process runs them; ranks often wait, so all others run beside
 # it, and go first, since they are less patient. Then come those that time something to milliseconds.
 # Where few files have a mark, only those are collected.
-test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; eight minutes on two cores
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; six to eight minutes on two cores
 	@nice -n 5 $(BIN)/python -m pytest -m 'mpi and not alone and not more' $(call MARKED,mpi) >$(VENV)/ranks.out 2>&1 & ranks=$$!; \
 	$(BIN)/python -m pytest -m 'not mpi and not alone and not more' $(PRODUCT) \
 	    --numprocesses $(TEST_PROCESSES) --dist worksteal & others=$$!; \
@@ -83,7 +83,7 @@ test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; eight minutes 
 	wait $$others; others=$$?; wait $$ranks; ranks=$$?; cat $(VENV)/ranks.out; exit $$((ranks | others))
 	@$(BIN)/python -m pytest -m 'alone and not more' $(call MARKED,alone)
 
-test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel, and what takes seconds; twenty minutes
+test-more: $(VENV)/.dev  ## run ranks under Open MPI, sanitizers, faults, all contestants, the wheel, and what takes seconds; sixteen minutes
 	$(BIN)/python -m pytest -m more $(PRODUCT)
 
 test-long: $(VENV)/.dev  ## run all cases of the tests that search at random, or moment by moment; some minutes
