@@ -166,7 +166,7 @@ static int end_request(lio_prefetch *s, request *r, int timeout_ms)
     return LIO_OK;
 }
 
-/* The engine that asks. */
+/* The engine that asks: of a stream one of its own, whose requests nobody else's come between. */
 static lio_engine *asker(lio_prefetch *s, stream *t)
 {
     if (s->piece > 0)

@@ -158,27 +158,32 @@ def test_a_failure_of_the_credit_leaves_batches_their_stream(
         assert brings_all(path)
 
 
-def test_gets_in_order_do_not_wait_for_a_thread_that_waits_for_the_stream(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, ends = threading.Event(), threading.Event()
+@pytest.fixture
+def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Streams bring nothing; the event says that somebody waits for one."""
+    waits = threading.Event()
 
     def wait(self: object) -> None:
         waits.set()
-        ends.wait(0.02)
+        time.sleep(0.02)
 
     monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
     monkeypatch.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
     monkeypatch.setattr(file_cache._ToPageCache, "is_paid", True)
+    return waits
+
+
+def test_gets_in_order_do_not_wait_for_a_thread_that_waits_for_the_stream(
+    path: Path, awaited: threading.Event
+) -> None:
     with opened(path, "Records") as source:
         cache = source._routes.file_cache
         thread = threading.Thread(target=cache.expect, args=(cache.size,))
         thread.start()
-        assert waits.wait(30)
+        assert awaited.wait(30)
         begun = time.monotonic()
         cache.credit(0, waits=False)
         assert time.monotonic() - begun < file_cache.EXPECTED_WAIT_SECONDS_MAX / 4
-        ends.set()
     thread.join(30)
     assert not thread.is_alive()
 
@@ -312,17 +317,8 @@ def test_a_signals_handler_may_close_the_file_amid_a_look_at_the_stream(
 
 @pytest.mark.parametrize("surface", ["open", "Records"])
 def test_closing_does_not_wait_for_the_stream(
-    path: Path, monkeypatch: pytest.MonkeyPatch, surface: str
+    path: Path, awaited: threading.Event, surface: str
 ) -> None:
-    waits = threading.Event()
-
-    def wait(self: object) -> None:
-        waits.set()
-        time.sleep(0.02)
-
-    monkeypatch.setattr(file_cache._ToPageCache, "wait", wait)
-    monkeypatch.setattr(file_cache._ToPageCache, "go_on", lambda stream, credit: stream._size)
-    monkeypatch.setattr(file_cache._ToPageCache, "is_paid", True)
     source = opened(path, surface)
 
     def read() -> None:
@@ -331,7 +327,7 @@ def test_closing_does_not_wait_for_the_stream(
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert waits.wait(30)
+    assert awaited.wait(30)
     begun = time.monotonic()
     source.close()
     assert time.monotonic() - begun < file_cache.EXPECTED_WAIT_SECONDS_MAX / 4
