@@ -417,11 +417,10 @@ static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted
     if (code == LIO_OK)
         lio_engine_count_records(lio_pages_engine(l->guard.pages), move != LIO_STAY ? 1 : 0,
                                  wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
-    if (code == LIO_OK && found->has_waited &&
-        !lio_guard_tell_wait(&l->guard, found->where.offset))
-        code = LIO_ERR_ARGUMENT; /* it has raised */
     if (code == LIO_OK || code == LIO_NOTFOUND) {
-        if (lio_guard_vouch(&l->guard))
+        /* First: a call of waited() may take seconds, and a writer moves the file on meanwhile. */
+        if (lio_guard_vouch(&l->guard) && (code != LIO_OK || !found->has_waited ||
+                                           lio_guard_tell_wait(&l->guard, found->where.offset)))
             return code;
     } else {
         (void)lio_guard_raise(&l->guard, code, error);
