@@ -25,7 +25,7 @@ __all__ = ["LOOP", "Handed", "Setting", "Workers", "counts_up_to"]
 INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
 #: Batches of a window, at least, and for each worker; and the seconds that it takes. One for each
 #: worker is enough where these take long.
-WINDOW_BATCHES, WINDOW_EACH, WINDOW_SECONDS, LONG_SECONDS = 4, 2, 0.2, 0.5
+WINDOW_BATCHES, WINDOW_EACH, WINDOW_SECONDS, LONG_SECONDS = 3, 2, 0.2, 0.5
 #: A window in which the loop waits for a smaller part of the time needs no more workers.
 WAITS = 0.05
 #: Jobs of threads that use a smaller part of their time of a processor wait for Python's lock, or
@@ -141,7 +141,7 @@ class Workers:
     Args:
         threads, processes: upper bounds; 0: none.
         may_loop: whether the loop's own thread may make them though there are threads.
-        start: number of threads at first; None: a quarter of the bound, at most 4.
+        start: number of threads at first; None: a quarter of the bound, 2 to 4.
 
     Attributes:
         setting: setting of the next batches.
@@ -181,7 +181,7 @@ class Workers:
     def _first(self, threads: int, processes: int, start: int | None) -> Setting:
         if threads:
             counts = self._counts["threads"]
-            wanted = min(threads, start or max(1, min(4, threads // 4)))
+            wanted = min(threads, start or max(2, min(4, threads // 4)))
             return Setting("threads", max(count for count in counts if count <= wanted))
         return Setting("processes", processes) if processes else LOOP
 
