@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.owner import owned
@@ -77,7 +76,7 @@ class Descriptor:
         # The number goes into its cell without a line of Python's between, where a signal's
         # handler may raise.
         opened = map(os.open, (path,), (flags | os.O_CLOEXEC,), (mode,))
-        deque(map(self._cell.__setitem__, (0,), opened), 0)
+        list(map(self._cell.__setitem__, (0,), opened))
 
     @property
     def fd(self) -> int:

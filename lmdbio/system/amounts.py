@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -61,10 +59,10 @@ def whole(what: str, value: Any, least: int | None = None, most: int | None = No
             ``what``.
         ValueError: it is below ``least`` or above ``most``.
     """
-    number: int | None = None
-    if not isinstance(value, bool):
-        with suppress(AttributeError, TypeError):  # arrays of several have one that refuses
-            number = int(value.__index__())
+    try:
+        number = None if isinstance(value, bool) else int(value.__index__())
+    except (AttributeError, TypeError):  # arrays of several have one that refuses
+        number = None
     if number is None:
         raise TypeError(f"{what} must be an integer, not {value!r}")
     if most is not None and not (least or 0) <= number <= most:

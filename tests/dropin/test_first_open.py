@@ -15,6 +15,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
+import lmdbio
+
 COUNT = 3000
 READ = f"""if True:
     import sys
@@ -73,9 +75,13 @@ def run(code: str, path: Path, tmp_path: Path, *options: str) -> str:
 def test_nothing_is_loaded_that_is_not_used(
     path: Path, tmp_path: Path, lock: bool, buffers: bool
 ) -> None:
-    told = "\nprint(*(name for name in sys.modules if name not in before))"
-    code = f"import sys; before = set(sys.modules); {lock=}; {buffers=}\n{READ}{told}"
-    loaded = set(run(code, path, tmp_path).split())
+    # An editable installation has a finder that loads half of the standard library: -S.
+    paths = [str(Path(lmdbio.__file__).parents[1]), *sys.path]
+    begin = f"import sys; sys.path[:0] = {paths}; before = set(sys.modules)"
+    told = "print(*(name for name in sys.modules if name not in before))"
+    loaded = set(
+        run(f"{begin}; {lock=}; {buffers=}\n{READ}\n{told}", path, tmp_path, "-S").split()
+    )
     assert "lmdbio.dropin.environment" in loaded
     assert not {
         name
