@@ -205,6 +205,7 @@ class JointSupply(Supply):
         block = Assembly(
             number,
             sources,
+            extents,
             laid,
             address,
             data,
@@ -228,7 +229,7 @@ class JointSupply(Supply):
             rows = np.concatenate([block.rows(run) for run in runs])
             block.count("file", rows)
             block.reading = self._read_rows(
-                block.sources.records[rows], block.laid.offsets[rows] + np.uint64(block.data)
+                block.extents[rows], block.laid.offsets[rows] + np.uint64(block.data)
             )
 
     def _ask(self, block: Assembly) -> None:
@@ -363,7 +364,7 @@ class JointSupply(Supply):
             if self._filled.arrival is not None:
                 are_over.append(self._filled.arrival.close(END_MS_MAX))
             if self._filled.reading is not None:
-                self._filled.reading.ticket.close()
+                self._filled.reading.close()
         if not all(are_over):
             self._window.keep()  # something is still written to it
         self._filled = None

@@ -1,8 +1,8 @@
 """record_rows: records that a root caches one by one, and brings to all ranks in all later epochs.
 
     block -> the records of this root that any team uses in it
-          -> those that are not there yet: read together with others, in the order of the file, to
-             a region of a ring (``Fetch``), and copied to their places, where they stay
+          -> those that are not there yet: read together with others, in the order of the file
+             (``FileRows``), and copied to their places, where they stay
           -> handed on
 
 A record has its place from the beginning, behind those of lower numbers. One that was read is
@@ -24,20 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.cache import Region, StagingRing
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.placement.base import Placement
 from lmdbio.placement.owners import RecordSources, room_of
 from lmdbio.placement.sources import RoundUses
-from lmdbio.planning.reads import PlanOptions, plan_reads, spread
+from lmdbio.planning.reads import PlanOptions, spread
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flow import Awaited
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.round_cache import BlockCache, LoadedRound
-from lmdbio.reader.rows import ROOM_FACTOR
-from lmdbio.reading.guarded import GuardedReads
+from lmdbio.reader.rows import FileRows
 
 __all__ = ["RecordRows", "RecordStore", "record_rooms"]
 
@@ -53,65 +51,6 @@ FETCHES, BUFFER_PART, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX = 2, 20, 64 << 10, 8 <<
 PART = 2**16
 #: Records whose extents are asked of the index at once.
 EXTENTS_CHUNK = 2**18
-
-
-class Fetch:
-    """Records that are to be read, or are.
-
-    Args:
-        source: the root's open data set and engines; borrowed.
-        options: options of the plan.
-        extents: extents of the records, in the order of the file.
-
-    Attributes:
-        size: bytes of the region that they need, in whole pages.
-        totals: totals of the plan.
-        reads: reads that fill the region; None: not begun, or there is nothing to read.
-    """
-
-    def __init__(self, source: RootSource, options: PlanOptions, extents: _core.Extents) -> None:
-        self._source = source
-        self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
-        room, alignment = int(ROOM_FACTOR * self._lengths.sum()), source.read_alignment
-        self._plan = plan_reads(extents, options, alignment=alignment, room_bytes=room)
-        self.totals = self._plan.totals
-        self.size = -(-self.totals.buffer_bytes // alignment) * alignment
-        self._addresses: U64 = self._plan.slices
-        self._has_begun = False
-        self.reads: GuardedReads | None = None
-
-    def start(self, region: Region) -> None:
-        """Start to read into the beginning of a region."""
-        plan, address = self._plan, region.address
-        self._addresses, self._has_begun = plan.slices + np.uint64(address), True
-        if self.totals.requests:
-            self.reads = GuardedReads.begin(
-                self._source,
-                self.totals.buffer_bytes,
-                lambda engine: engine.submit_plan(plan, address, region.memory),
-            )
-
-    def poll(self) -> bool:
-        """Return whether all records are in the region, and the file is as it was.
-
-        Raises:
-            OSError, Error: it cannot be read, or has changed.
-        """
-        return self._has_begun and (self.reads is None or self.reads.poll())
-
-    @property
-    def times(self) -> tuple[float, float]:
-        """When the reads, which have arrived, began and ended, by ``time.monotonic``."""
-        return (0.0, 0.0) if self.reads is None else self.reads.ticket.times
-
-    def copy_to(self, targets: U64) -> None:
-        """Copy the records, which have arrived, to some addresses."""
-        _core.copy_rows(self._addresses, self._lengths, targets)
-
-    def close(self) -> None:
-        """Give up what is under way."""
-        if self.reads is not None:
-            self.reads.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,11 +76,10 @@ class RecordBlock(LoadedRound):
 
 
 class _Coming(NamedTuple):
-    """Records on their way, by their places among the cached ones; and the region of them."""
+    """Records on their way, by their places among the cached ones."""
 
     places: I64
-    fetch: Fetch
-    region: Region
+    rows: FileRows
 
 
 class RecordRows(BlockCache[RecordBlock]):
@@ -191,7 +129,7 @@ class RecordRows(BlockCache[RecordBlock]):
         self._buffer_bytes = min(max(part, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
         mean = max(1, self._size // max(1, len(self._records)))
         self._at_once = min(max(1, self._buffer_bytes // mean), PART)  # records of a buffer, about
-        self._ring = StagingRing(FETCHES * self._buffer_bytes)
+        self._pool = _core.MemoryPool()
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
         self._landed_s = 0.0
@@ -205,8 +143,7 @@ class RecordRows(BlockCache[RecordBlock]):
     @property
     def awaited(self) -> Awaited | None:
         """The oldest reads that are under way; None: there are none."""
-        reads = self._coming[0].fetch.reads if self._coming else None
-        return None if reads is None else reads.awaited
+        return self._coming[0].rows.reads.awaited if self._coming else None
 
     @property
     def counts(self) -> Stats:
@@ -233,14 +170,14 @@ class RecordRows(BlockCache[RecordBlock]):
         """Give up what is under way."""
         super().close()
         for coming in self._coming:
-            coming.fetch.close()
+            coming.rows.close()
         self._coming.clear()
         self._wanted.clear()
 
     def free(self) -> None:
         """Free the memory of all records."""
         self._memory = _core.Memory(1)
-        del self._ring
+        del self._pool
 
     # --- blocks
 
@@ -301,30 +238,29 @@ class RecordRows(BlockCache[RecordBlock]):
             if fits < len(order):
                 self._wanted.appendleft(places[order[fits:]])
                 order = order[:fits]
-            fetch = Fetch(self._source, self._options, extents[order])
-            region = self._ring.take(fetch.size)
-            if region is None:  # of a record that is larger than a buffer
-                self._wanted.appendleft(places[order])
-                break
-            fetch.start(region)
-            self._coming.append(_Coming(places[order], fetch, region))
-            self._counter.planned(begun, fetch.totals)
+            rows = FileRows(
+                self._source,
+                self._options,
+                extents[order],
+                self._addresses[places[order]],
+                self._pool,
+                may_bypass=True,
+            )
+            self._coming.append(_Coming(places[order], rows))
+            self._counter.planned(begun, rows.totals)
 
     def _land(self, coming: _Coming) -> bool:
         """Take in records that have arrived; return whether they have."""
-        fetch = coming.fetch
-        if not fetch.poll():
+        if not coming.rows.poll():
             return False
-        begun_s, ended_s = fetch.times
+        begun_s, ended_s = coming.rows.reads.ticket.times
         took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
         self._landed_s = ended_s
         self.slowest_s = max(took_s, 0.9 * self.slowest_s)
-        fetch.copy_to(self._addresses[coming.places])
-        fetch.close()
-        self._ring.give_back(coming.region)
+        coming.rows.close()
         self._states[coming.places] = PRESENT
         self._left -= len(coming.places)
-        self._counter.count(warm_bytes=fetch.totals.buffer_bytes)
+        self._counter.count(warm_bytes=coming.rows.totals.buffer_bytes)
         self._sign()
         return True
 

@@ -25,9 +25,10 @@ from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.placement.sources import BlockSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reader.roots import RootSource
+from lmdbio.reading.guarded import GuardedReads
 from lmdbio.system.log import log
 
-__all__ = ["END_MS_MAX", "ROOM_FACTOR", "Assembly", "FileRows", "Rows"]
+__all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -46,6 +47,7 @@ class Assembly:
     Attributes:
         number: number of the block.
         sources: sources of its rows.
+        extents: places of the rows in the file.
         laid: rows of the block, in the slot's data.
         address: address of the slot.
         data: address of the slot's data.
@@ -66,6 +68,7 @@ class Assembly:
 
     number: int
     sources: BlockSources
+    extents: _core.Extents
     laid: _core.LaidOut
     address: int
     data: int
@@ -107,39 +110,61 @@ class FileRows:
     """Rows that are read from the file, into memory of their own and from there to their places.
 
     Args:
-        source: the root's open data set and engines.
+        source: the root's open data set and engines; borrowed.
         options: options of the plan.
-        records: shape (n,).
+        extents: extents of the rows, shape (n,).
         targets: addresses of the rows, shape (n,).
         pool: gives memory that comes back; None: it is made anew.
+        may_bypass: whether they may be read past the page cache, and nobody waits for them yet.
+
+    Attributes:
+        totals: totals of the plan.
+        reads: reads that are under way.
     """
 
     def __init__(
         self,
         source: RootSource,
         options: PlanOptions,
-        records: I64,
+        extents: _core.Extents,
         targets: U64,
         pool: _core.MemoryPool | None = None,
+        *,
+        may_bypass: bool = False,
     ) -> None:
-        order = np.argsort(records)
-        extents = source.index.extents(records[order].view(np.uint64))
+        order = np.argsort(extents["offset"], kind="stable")
+        extents, self._targets = extents[order], targets[order]
         self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
         room = int(ROOM_FACTOR * self._lengths.sum())
         plan = plan_reads(extents, options, alignment=source.read_alignment, room_bytes=room)
-        make = _core.Memory if pool is None else pool.take
-        self._memory = make(max(1, plan.totals.buffer_bytes))
-        self._addresses = plan.slices + np.uint64(self._memory.address)
-        self._targets, self._guard = targets[order], source.index.guard
-        self.ticket = source.engine.submit_plan(plan, self._memory.address, self._memory)
+        self.totals, size = plan.totals, plan.totals.buffer_bytes
+        memory = (_core.Memory if pool is None else pool.take)(max(1, size))
+        self._addresses, self._memory = plan.slices + np.uint64(memory.address), memory
+
+        def submit(engine: _core.Engine) -> _core.Ticket:
+            return engine.submit_plan(plan, memory.address, memory)
+
+        #: Ranks wait for rows that are read by themselves, so the guard is not put off.
+        self._guard_ms = 0 if may_bypass else 1
+        if may_bypass:
+            self.reads = GuardedReads.begin(source, size, submit)
+        else:
+            self.reads = GuardedReads(source, submit(source.engine), size, is_direct=False)
 
     def poll(self, timeout_ms: int = 0) -> bool:
-        """Return whether all rows are in their places."""
-        if not self.ticket.poll(timeout_ms):
+        """Return whether all rows are in their places, after ``timeout_ms`` at most.
+
+        Raises:
+            OSError, Error: the file cannot be read, or has changed.
+        """
+        if not self.reads.ticket.poll(timeout_ms) or not self.reads.poll(self._guard_ms):
             return False
-        self._guard()
         _core.copy_rows(self._addresses, self._lengths, self._targets)
         return True
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self.reads.close()
 
 
 class Rows:
@@ -147,7 +172,7 @@ class Rows:
 
     Args:
         block: rows of the block, and where each is to come from.
-        read: starts to read rows from the file.
+        read: starts to read rows from the file, by their extents and addresses.
         timeout_s: longest wait for other roots without progress, seconds.
         pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
@@ -158,7 +183,7 @@ class Rows:
     def __init__(
         self,
         block: Assembly,
-        read: Callable[[I64, U64], FileRows],
+        read: Callable[[_core.Extents, U64], FileRows],
         timeout_s: float,
         pace: Callable[[], object],
         signs: Callable[[], npt.NDArray[np.uint32]],
@@ -254,7 +279,7 @@ class Rows:
                 rows, block = self._to_read.pop(), self._block
                 block.count("file", rows)
                 targets = block.laid.offsets[rows] + np.uint64(block.data)
-                self._reading = self._read(block.sources.records[rows], targets)
+                self._reading = self._read(block.extents[rows], targets)
             if not self._reading.poll(timeout_ms):
                 return False
             self._reading = None
@@ -275,6 +300,6 @@ class Rows:
         self._block.copies.clear()
         self._to_read.clear()
         if self._reading is not None:
-            self._reading.ticket.close()
+            self._reading.close()
             self._reading = None
         return is_over

@@ -37,6 +37,7 @@ from lmdbio.cache import (
 )
 from lmdbio.observe.stats import Source, StageCounter
 from lmdbio.placement.homes import Room
+from lmdbio.placement.owners import room_of
 from lmdbio.placement.sources import HomeSources, HybridSources
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -154,7 +155,7 @@ class StagedRows:
         source: reads from the data file.
         options: options of the reads from the data file.
         shard: shard that has the rows, as far as its tier has taken them.
-        records, extents: numbers and extents of the rows, ascending.
+        extents: extents of the rows.
         ring: memory for what is read from the tier.
 
     Attributes:
@@ -166,12 +167,11 @@ class StagedRows:
         source: RootSource,
         options: PlanOptions,
         shard: CacheShard,
-        records: I64,
         extents: _core.Extents,
         ring: StagingRing,
     ) -> None:
         self._source, self._options, self._ring = source, options, ring
-        self._records, self._extents = records, extents
+        self._extents = extents
         self._region: Region | None = None
         self._rows = shard.read_apart(extents, self._take)
         self.addresses: U64 = self._rows.addresses
@@ -192,7 +192,7 @@ class StagedRows:
     @property
     def awaited(self) -> Awaited | None:
         """Reads that are under way; None: there are none."""
-        return self._rows.awaited or (self._file_rows and self._file_rows.ticket)
+        return self._rows.awaited or (self._file_rows and self._file_rows.reads.awaited)
 
     def poll(self) -> bool:
         """Return whether all rows are in memory.
@@ -216,15 +216,12 @@ class StagedRows:
     def _read_lost(self) -> None:
         """Start to read rows from the data file."""
         rows = np.flatnonzero(self.lost)
-        lengths = self._extents["length"][rows]
-        rounding = np.uint64(_core.ROW_ALIGNMENT)
-        room = (lengths + rounding - np.uint64(1)) // rounding * rounding
+        extents = self._extents[rows]
+        room = room_of(extents["length"])
         ends = np.cumsum(room)
         self._memory = _core.Memory(max(1, int(ends[-1])))
-        self.addresses[rows] = ends - room + np.uint64(self._memory.address)
-        self._file_rows = FileRows(
-            self._source, self._options, self._records[rows], self.addresses[rows]
-        )
+        self.addresses[rows] = (ends - room).astype(np.uint64) + np.uint64(self._memory.address)
+        self._file_rows = FileRows(self._source, self._options, extents, self.addresses[rows])
 
     def release(self) -> None:
         """Give the memory back: nobody uses the rows any more."""
@@ -235,7 +232,7 @@ class StagedRows:
         """Give up what is under way."""
         self._rows.close()
         if self._file_rows is not None:
-            self._file_rows.ticket.close()
+            self._file_rows.close()
         self._file_rows = None
 
 
@@ -424,5 +421,5 @@ class ShardRows(BlockCache[ShardBlock]):
         """Start to bring rows to memory; None: there is no room beside those of other blocks."""
         if not self._ring.has_room(block.stage_bytes):
             return None
-        records, extents = block.uses.records[block.apart], block.loaded.extents[block.apart]
-        return StagedRows(self._source, self._options, self._own, records, extents, self._ring)
+        extents = block.loaded.extents[block.apart]
+        return StagedRows(self._source, self._options, self._own, extents, self._ring)

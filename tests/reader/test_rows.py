@@ -44,7 +44,7 @@ class Waiting:
         monkeypatch.setattr(rows, "monotonic", lambda: self.now)
         self.arrival = Arrival(5)
         none = np.empty(0, np.int64)
-        block = Assembly(0, None, None, 0, 0, deque(), None, None, [], None)  # type: ignore[arg-type]
+        block = Assembly(0, None, None, None, 0, 0, deque(), None, None, [], None)  # type: ignore[arg-type]
         block.arrival, block.rooms = self.arrival, [none] * 5  # type: ignore[assignment]
         block.asked, self.signs = np.array([2, 2, 1, 0, 0]), np.zeros(3, np.uint32)
         self.rows = Rows(
