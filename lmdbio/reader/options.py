@@ -23,7 +23,6 @@ from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.provenance import Paths, as_given, in_words, name_bytes
-from lmdbio.reader.roots import DataSet
 from lmdbio.system.amounts import whole
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class ReaderOptions:
         """
         start, memory = self.start, self.memory_bytes_max
         _refuse_words(self)
-        ways = Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max)
+        ways = self.overrides
         per_node = share.ranks_per_node() if self.ranks_per_node is None else self.ranks_per_node
         made = replace(
             self,
@@ -199,20 +198,10 @@ class ReaderOptions:
         path = as_given(self.path)
         return in_words([path] if isinstance(path, str) else path)
 
-    def data_set(self) -> DataSet:
-        """Return the data set that roots open, and how they are to read it."""
-        return DataSet(
-            as_given(self.path),
-            name_bytes(self.db),
-            self.mode,
-            None if self.provenance is None else os.fsdecode(self.provenance),
-            self.check,
-            self.order,
-            self.samples,
-            Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max),
-            "batch" if self.is_scattered and self.cache is None else "stream",
-            self.is_scattered and self.cache is not None,
-        )
+    @property
+    def overrides(self) -> Overrides:
+        """The sizes that the caller has chosen."""
+        return Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max)
 
     @property
     def is_scattered(self) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
-from lmdbio.locate.open import Check, Locate, Order, open_record_index
+from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.open_files import SharedExtents, open_database, open_shared_extents
 from lmdbio.locate.record_index import RecordIndex
@@ -34,7 +34,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.provenance import Paths
+from lmdbio.reader.options import ReaderOptions
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, find_calibration, open_engine
 from lmdbio.share import Job
@@ -43,10 +43,8 @@ from lmdbio.system.log import WARNING, log
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
-    from lmdbio.layouts.wanted import Wanted
-    from lmdbio.machine.choice import Access
 
-__all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
+__all__ = ["DataSetFacts", "RootSource", "open_roots"]
 
 #: Records whose bytes roots compare where they read copies.
 SAMPLES = 8
@@ -118,28 +116,6 @@ class RootSource:
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
-    """The data set to open, and how to read it; arguments of ``Reader``.
-
-    Attributes:
-        access: "stream", or "batch" where the records of a block lie anywhere.
-        has_rest: whether roots cache large pieces, which they read as a stream; records that have
-            no room lie anywhere.
-    """
-
-    path: Paths
-    db: bytes | None
-    mode: Mode | str
-    provenance: str | None
-    check: Check
-    order: Order
-    samples: Wanted | None
-    overrides: Overrides
-    access: Access = "stream"
-    has_rest: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class DataSetFacts:
     """The facts by which roots compare the data sets that they see.
 
@@ -175,7 +151,7 @@ class DataSetFacts:
 
 
 def open_roots(
-    job: Job, data: DataSet, *, is_root: bool, roots: int
+    job: Job, options: ReaderOptions, *, is_root: bool, roots: int
 ) -> tuple[RootSource | None, DataSetFacts, bool]:
     """Open the data set on all roots. Collective over the job.
 
@@ -183,7 +159,7 @@ def open_roots(
     that take the first one's extents receive them.
 
     Args:
-        data: the same on all ranks, but for ``path`` and ``provenance``.
+        options: the same on all ranks, but for ``path`` and ``provenance``.
         is_root: whether this rank is a root.
         roots: number of ranks that are roots.
 
@@ -201,9 +177,9 @@ def open_roots(
         is_first = job.rank == 0  # the lowest rank is always the first of its team
         inspected = job.together(
             lambda: (
-                _open_first(data, roots, opened)
+                _open_first(options, roots, opened)
                 if is_first
-                else _inspect(data)
+                else _inspect(options)
                 if is_root
                 else None
             )
@@ -211,7 +187,7 @@ def open_roots(
         first, own = inspected[0], inspected[job.rank]
         assert first is not None
         # None takes the extents where there is a provenance file, or each root walks.
-        takes_none = first.digest is not None or _is_walked(data)
+        takes_none = first.digest is not None or options.seeks
         takes = [
             not (takes_none or rank == 0 or one is None) and one.is_same_file(first)
             for rank, one in enumerate(inspected)
@@ -224,7 +200,7 @@ def open_roots(
             lambda: (
                 own
                 if is_first or own is None
-                else _open_other(data, roots, own, first, table, opened)
+                else _open_other(options, roots, own, first, table, opened)
             )
         )
         is_one_file = _agree(job, seen, opened)
@@ -238,35 +214,30 @@ def open_roots(
 # --- opening -----------------------------------------------------------------------------
 
 
-def _is_walked(data: DataSet) -> bool:
-    """Return whether a cursor finds the records while roots read them."""
-    return Mode.resolve(data.mode, provenance=False).locate in ("seek", "speculate")
-
-
-def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetFacts:
+def _open_first(options: ReaderOptions, roots: int, opened: list[RootSource]) -> DataSetFacts:
     """Open the data set on the first root; put what it reads with into ``opened``."""
-    if _is_walked(data):
-        index: Index = open_cursor_walk(data.path, db=data.db)
+    if options.seeks:
+        index: Index = open_cursor_walk(options.path, db=options.db)
     else:
-        index = _open_index(data, None)
-    opened.append(_root_source(data, roots, index))
+        index = _open_index(options, None)
+    opened.append(_root_source(options, roots, index))
     owned = find_calibration(opened[0].engine)
     measured = owned.calibration if owned is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_facts(opened[0]), staggerings=jobs)
 
 
-def _inspect(data: DataSet) -> DataSetFacts:
+def _inspect(options: ReaderOptions) -> DataSetFacts:
     """Return what this root sees of the data set before it knows how to open it.
 
     By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
     """
-    with open_database(data.path, db=data.db) as found:
+    with open_database(options.path, db=options.db) as found:
         return _database_facts(found)
 
 
 def _open_other(
-    data: DataSet,
+    options: ReaderOptions,
     roots: int,
     own: DataSetFacts,
     first: DataSetFacts,
@@ -283,39 +254,39 @@ def _open_other(
     Raises:
         Error: another file has taken the place of the one that this root saw.
     """
-    if _is_walked(data):
-        index: Index = open_cursor_walk(data.path, db=data.db)
+    if options.seeks:
+        index: Index = open_cursor_walk(options.path, db=options.db)
     elif table is not None:
-        some = data.samples is not None
-        index = open_shared_extents(data.path, table, db=data.db, some=some)
+        some = options.samples is not None
+        index = open_shared_extents(options.path, table, db=options.db, some=some)
     else:
-        index = _open_index(data, first.digest if own.is_same_file(first) else None)
-    opened.append(_root_source(data, roots, index))
+        index = _open_index(options, first.digest if own.is_same_file(first) else None)
+    opened.append(_root_source(options, roots, index))
     facts = _facts(opened[0])
     if not facts.is_same_file(own):
         raise Error(f"{facts.path}: was written to, or replaced, while the Reader was made")
     return facts
 
 
-def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
+def _open_index(options: ReaderOptions, vouched: bytes | None) -> RecordIndex:
     """Open the data set by its provenance file, or by a scan.
 
     Args:
         vouched: digest of a provenance file that the first root has checked against this file.
     """
-    auto = Mode.is_auto(data.mode)
-    locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
+    auto = Mode.is_auto(options.mode)
+    locate = "auto" if auto else options.resolved_mode.locate
     index = open_record_index(
-        data.path,
-        db=data.db,
+        options.path,
+        db=options.db,
         locate=cast(Locate, locate),
-        provenance=data.provenance,
-        check=data.check,
-        order=data.order,
-        samples=data.samples,
+        provenance=options.provenance,
+        check=options.check,
+        order=options.order,
+        samples=options.samples,
         vouched=vouched,
     )
-    if data.samples is not None and index.columns > 1:
+    if options.samples is not None and index.columns > 1:
         index.close()
         raise IncompatibleError(
             f"{index.path}: its samples are {index.columns} records each, and a Reader's batches "
@@ -324,25 +295,33 @@ def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
     return index
 
 
-def _choose(pages: _core.Engine, data: DataSet, overrides: Overrides) -> Choice:
-    """Choose how a root reads: a stream's sizes, with as many in flight as the rest wants."""
-    choice = choose_reading(pages, data.access, overrides)
-    if not data.has_rest:
-        return choice
+def _choose(pages: _core.Engine, options: ReaderOptions, overrides: Overrides) -> Choice:
+    """Choose how a root reads.
+
+    Roots that cache read large pieces, as a stream. Records that have no room in a cache lie
+    anywhere, so as many reads are in flight as these want.
+    """
+    if not options.is_scattered:
+        return choose_reading(pages, "stream", overrides)
     rest = choose_reading(pages, "batch", overrides)
+    if options.cache is None:
+        return rest
+    choice = choose_reading(pages, "stream", overrides)
     reasons = {**choice.reasons, "depth": rest.reasons["depth"]}
     return replace(choice, depth=max(choice.depth, rest.depth), reasons=reasons)
 
 
-def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
+def _root_source(options: ReaderOptions, roots: int, index: Index) -> RootSource:
     """Choose how to read an open data set, and open the engines. Owns ``index`` from now on."""
-    auto = Mode.is_auto(data.mode)
+    auto = Mode.is_auto(options.mode)
     try:
         has_provenance = isinstance(index, RecordIndex) and index.locate == "provenance"
-        mode = Mode.resolve(data.mode, provenance=has_provenance)
+        mode = Mode.resolve(options.mode, provenance=has_provenance)
         is_left = auto or mode.engine == "auto"
-        overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
-        choice = _choose(index.pages, data, overrides)
+        overrides = options.overrides
+        if not is_left:
+            overrides = replace(overrides, engine=mode.engine)
+        choice = _choose(index.pages, options, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
             log(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
@@ -350,7 +329,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
                 WARNING,
             )
             overrides = replace(overrides, engine="pread")
-            choice = _choose(index.pages, data, overrides)
+            choice = _choose(index.pages, options, overrides)
         engine = open_engine(index.pages, choice)
         direct_path = DirectPath(
             engine,

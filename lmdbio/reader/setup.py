@@ -141,7 +141,7 @@ def _make(
     try:
         # Over the job, 2 or 3 MEETINGs.
         source, facts, is_shared = open_roots(
-            job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
+            job, options, is_root=teams.is_root, roots=len(teams.all)
         )
         request = CacheRequest(
             *choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared), left
@@ -305,8 +305,8 @@ def _divide(job: share.Job, options: ReaderOptions, budgets: list[int]) -> _Team
     """Divide the ranks of each node into teams. No rank waits."""
     if job.size > 1:
         tracing.name_rank(job.rank)
-    asked = Mode.resolve(options.mode, provenance=False)
-    split = [share.teams(node, asked.roots(len(node))) for node in job.nodes]
+    roots = options.resolved_mode.roots
+    split = [share.teams(node, roots(len(node))) for node in job.nodes]
     here = split[job.nodes.index(job.node)]
     own = next(team for team in here if job.node_rank in team)
     teams = sorted(
@@ -367,7 +367,7 @@ def _plan(
     )
     if job.rank == 0:
         _warn_of_repeats(options, schedule)
-    mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
+    mode, is_auto = options.resolved_mode, Mode.is_auto(options.mode)
     if request.cache is not None:
         why = Reason("facts", "roots keep what they read")
         sliced = Sliced(None, why)
