@@ -108,7 +108,7 @@ class Sizing:
         sliced: Epochs | None = None,
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
-        self._budget, self._apart = budget, apart
+        self._budget, self._outside, self._stages = budget, apart, 0
         self._rows = _rows_max(schedule, team)
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
@@ -116,18 +116,28 @@ class Sizing:
         self._lengths = LengthBound(_core.ROW_ALIGNMENT) if takes_copies else None
         self.window_buffers, self.why_no_windows = WindowBuffers(), ""
         self._is_known, self._is_derived = True, False  # extents; the number of iterations
-        self._is_cached = self._is_read_aside = self._is_staged = False
+        self._is_cached, self._is_read_aside, self._disk_buffer = False, False, 0
         self._least_target = BLOCK_BYTES_TARGET
         self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
-        self._aim()
 
-    def _aim(self) -> None:
-        """Say how large blocks are to be, and how much is to be read ahead."""
+    @property
+    def _usual_target(self) -> int:
+        """Bytes of a block where its records lie together."""
         is_shared = self._takes_turns or self.messages > 0
-        self._target = max(self._least_target, TURN_BLOCK_BYTES_TARGET * is_shared)
-        self._ahead = BLOCKS_AHEAD * self._target
+        return max(self._least_target, TURN_BLOCK_BYTES_TARGET * is_shared)
+
+    @property
+    def _target(self) -> int:
+        """Bytes that a block aims for."""
         if self._takes_turns and self._schedule.assignment.follows_places and not self.is_joint:
-            self._target = TURN_BYTES_TARGET
+            return TURN_BYTES_TARGET
+        return self._usual_target
+
+    @property
+    def _apart(self) -> int:
+        """Bytes of the budget that slots cannot have."""
+        buffers = self.window_buffers.count * self.window_buffers.size + self._disk_buffer
+        return self._outside + self._stages + buffers + self.messages * MESSAGE_BYTES
 
     def measure(self, job: share.Job, source: RootSource, roots_here: int) -> None:
         """Go through all extents once, where the source knows them, to bound a block's bytes.
@@ -142,7 +152,6 @@ class Sizing:
         step = source.read_alignment
         if source.choice.engine == "remote":
             self._least_target = REMOTE_BLOCK_BYTES_TARGET
-            self._aim()
         self._alignment = max(share.SLOT_ALIGNMENT, os.sysconf("SC_PAGE_SIZE"), step)
         self.request_bytes_max = -(-source.choice.request_bytes_max // step) * step
         if isinstance(source.index, CursorWalk):
@@ -163,10 +172,9 @@ class Sizing:
 
     def _set_apart_stages(self, source: RootSource) -> None:
         """Count the stages of direct reads; without room for them, read through the page cache."""
-        stages = source.stage_bytes()
-        self._apart += stages
-        if stages and not self._fits(max(source.mode.block_iterations, 1)):
-            self._apart -= stages
+        self._stages = source.stage_bytes()
+        if self._stages and not self._fits(max(source.mode.block_iterations, 1)):
+            self._stages = 0
             source.end_direct_path("the memory budget has no room for what they need besides")
 
     def _set_apart_windows(self, k: int) -> None:
@@ -184,8 +192,6 @@ class Sizing:
             return
         aim = TURN_BLOCK_BYTES_TARGET if roots > 1 else BLOCK_BYTES_TARGET
         self.window_buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * aim // size)), size)
-        self._apart += self.window_buffers.count * size + self.messages * MESSAGE_BYTES
-        self._aim()
         if not self._fits(k):
             need = self.window_buffers.count * size >> 20
             self.why_no_windows = f"the memory budget has no room for {need} MiB of windows"
@@ -193,11 +199,7 @@ class Sizing:
 
     def drop_windows(self) -> None:
         """Read block by block: another root has no room for windows, or there is no exchange."""
-        self._apart -= self.window_buffers.count * self.window_buffers.size
-        self._apart -= self.messages * MESSAGE_BYTES
         self.sliced, self.window_buffers = None, WindowBuffers()
-        self._apart += self.messages * MESSAGE_BYTES  # of what is cached
-        self._aim()
 
     def reserve_cache(self, *, is_whole: bool, buffer_bytes: int) -> None:
         """Count what roots need that cache parts of the file, but not those parts.
@@ -207,11 +209,8 @@ class Sizing:
                 beside the slots.
             buffer_bytes: size of buffers for writes to disks; 0: no disks, and no staged rows.
         """
-        counted = self.messages  # of windows
         self._is_cached, self._is_read_aside = True, not is_whole
-        self._is_staged = buffer_bytes > 0
-        self._apart += (self.messages - counted) * MESSAGE_BYTES + buffer_bytes
-        self._aim()
+        self._disk_buffer = buffer_bytes
 
     def stage_bytes(self, k: int) -> int:
         """Return the bytes of rows on their way from this root's disk, at most.
@@ -224,7 +223,7 @@ class Sizing:
 
     def _stage_block_bytes(self, k: int) -> int:
         """Return the bytes of a block whose rows are all on one disk, in whole pages."""
-        if not self._is_staged or self._lengths is None:
+        if not self._disk_buffer or self._lengths is None:
             return 0
         rows = k * self._schedule.batch_size
         pages = 2 * rows * PAGE_BYTES  # a row begins and ends anywhere in one
@@ -371,7 +370,7 @@ class Sizing:
         """Return a number of slots with which a root reads as far ahead as with usual blocks."""
         if not self._is_derived:
             return self._slots
-        wanted = self._ahead // max(1, self.block_bytes(k))
+        wanted = BLOCKS_AHEAD * self._usual_target // max(1, self.block_bytes(k))
         left = self._budget - self._apart - self.stage_bytes(k)
         room = int(left // (GAP_ALLOWANCE * slot_bytes))
         return max(self._slots, min(wanted, room, SLOTS_MAX))
