@@ -7,10 +7,9 @@ takes long.
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from lmdbio.reader.root_thread import RootThread, carry
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from lmdbio.reader.supply import Supply
 
-__all__ = ["SILENT_SECONDS", "WarmUp", "wait_warm"]
+__all__ = ["SILENT_SECONDS", "reporting", "wait_warm"]
 
 #: Nobody hears of a warm-up that takes no longer; and the time between two looks at it.
 SILENT_SECONDS = 2.0
@@ -30,66 +29,53 @@ NAP_SECONDS = 0.005
 PATH_LETTERS = 20
 
 
-class WarmUp:
-    """Shows how far a root is, from when it takes long until the end of the ``with``.
+def wait_warm(thread: RootThread, *, is_displayed: bool) -> None:
+    """Wait until all is there that is to be there before the first block; raise what fails.
+
+    Args:
+        thread: thread of this root.
+        is_displayed: whether this root is the one that reports; the others are about as far.
+    """
+    if thread.turns is not None:
+        carry(thread, 0)
+    with reporting(thread._supply, is_displayed=is_displayed) as report:
+        while thread._supply.is_cold and thread.is_filling:
+            thread._filled.wait(NAP_SECONDS)
+            report()
+    if thread.error is not None:
+        raise thread.error
+
+
+@contextmanager
+def reporting(supply: Supply, *, is_displayed: bool) -> Iterator[Callable[[], None]]:
+    """Give a function that shows how much of its part a root has, from when it takes long.
 
     Args:
         supply: supply of the root.
-        is_displayed: whether this root is the one that reports; the others are about as far.
+        is_displayed: whether it shows anything.
     """
+    shown_s = monotonic() + SILENT_SECONDS
+    bar: Progress | None = None
 
-    def __init__(self, supply: Supply, *, is_displayed: bool) -> None:
-        self._supply, self._is_displayed = supply, is_displayed
-        self._begun_s = monotonic()
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> WarmUp:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def wait(self, over: threading.Event, goes_on: Callable[[], bool]) -> None:
-        """Wait until the root has its part, or has ended.
-
-        Args:
-            over: event that is set when it has ended.
-            goes_on: returns whether it has not.
-        """
-        while self._supply.is_cold and goes_on():
-            over.wait(NAP_SECONDS)
-            self.show()
-
-    def show(self) -> None:
-        """Show how much of its part the root has, if it has begun long ago."""
-        if not self._is_displayed or monotonic() < self._begun_s + SILENT_SECONDS:
+    def report() -> None:
+        nonlocal bar, is_displayed
+        if not is_displayed or monotonic() < shown_s:
             return
-        path, (there, whole) = self._supply.path, self._supply.warmth
-        if self._bar is None and not _is_terminal():
-            self._is_displayed = False
+        path, (there, whole) = supply.path, supply.warmth
+        if bar is None and not _is_terminal():
+            is_displayed = False
             log(f"{path}: the first root keeps {there >> 20} of {whole >> 20} MiB by now")
             return
-        if self._bar is None:
-            self._bar = _bar()
-            self._bar.add_task(f"{path[-PATH_LETTERS:]}: first root's part", total=whole)
-        (task,) = self._bar.task_ids
-        self._bar.update(task, completed=there, total=whole)
+        if bar is None:
+            bar = _bar()
+            bar.add_task(f"{path[-PATH_LETTERS:]}: first root's part", total=whole)
+        bar.update(bar.task_ids[0], completed=there, total=whole)
 
-
-def wait_warm(thread: RootThread, *, is_displayed: bool) -> None:
-    """Wait until all is there that is to be there before the first block; raise what fails."""
-    if thread.turns is not None:
-        carry(thread, 0)
-    with WarmUp(thread._supply, is_displayed=is_displayed) as warm_up:
-        warm_up.wait(thread._filled, lambda: thread.is_filling)
-    if thread.error is not None:
-        raise thread.error
+    try:
+        yield report
+    finally:
+        if bar is not None:
+            bar.stop()
 
 
 def _is_terminal() -> bool:

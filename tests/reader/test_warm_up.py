@@ -8,15 +8,14 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmdbio.reader import warm_up
 from lmdbio.reader.reader import Reader
-from lmdbio.reader.warm_up import WarmUp
+from lmdbio.reader.root_thread import RootThread
+from lmdbio.reader.warm_up import reporting
 
 
 class Terminal(io.StringIO):
@@ -31,9 +30,9 @@ class Part:
 
 
 def show(part: Part, *warmths: tuple[int, int], is_displayed: bool = True) -> None:
-    with WarmUp(part, is_displayed=is_displayed) as shown:  # type: ignore[arg-type]
+    with reporting(part, is_displayed=is_displayed) as report:  # type: ignore[arg-type]
         for part.warmth in warmths:
-            shown.show()
+            report()
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -77,13 +76,13 @@ def test_a_reader_shows_its_part(
 ) -> None:
     shown = terminal(monkeypatch)
     told: list[tuple[int, int]] = []
-    wait = WarmUp.wait
+    wait = warm_up.wait_warm
 
-    def waits(self: WarmUp, over: threading.Event, goes_on: Callable[[], bool]) -> None:
-        wait(self, over, goes_on)
-        told.append(self._supply.warmth)
+    def waits(thread: RootThread, *, is_displayed: bool) -> None:
+        wait(thread, is_displayed=is_displayed)
+        told.append(thread._supply.warmth)
 
-    monkeypatch.setattr(WarmUp, "wait", waits)
+    monkeypatch.setattr(warm_up, "wait_warm", waits)
     cache = f"memory=1G,warm=preload,placement={placement}"
     with Reader(path, 7, shuffle="window", cache=cache, epochs=1) as reader:
         ((there, whole),) = told
