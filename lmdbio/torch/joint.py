@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Condition
-from types import TracebackType
 from typing import Any, NoReturn
 
 from lmdbio.errors import Error
@@ -81,10 +80,8 @@ class ReaderBatches:
     ) -> None:
         self._reader, self._recipe, self._maker = reader, recipe, maker
         self._rows, self._seed = rows, seed
-        self._threads, self._pool = (
-            WorkerThreads(max(1, workers.setting.count)),
-            WorkerProcesses(recipe),
-        )
+        self._threads = WorkerThreads(max(1, workers.setting.count))
+        self._pool = WorkerProcesses(recipe, maker)
         self._wanted = Wanted(self._threads)
         #: The number of the job that takes the Reader's next batch.
         self._turn, self._moved = 0, Condition()
@@ -120,16 +117,19 @@ class ReaderBatches:
     def _by_thread(self, number: int) -> tuple[int, Any]:
         """Return an iteration and its batch, which this thread makes."""
         iteration, batch = self._taken(number)
-        return iteration, NOTHING if batch is None else self._here(iteration, batch)
+        if batch is None:
+            return iteration, NOTHING
+        return iteration, self._here(self._source(iteration), batch)
 
     def _by_process(self, number: int) -> tuple[int, Any]:
         """Return an iteration and its batch, which a process makes where one can."""
         iteration, batch = self._taken(number)
         if batch is None:
             return iteration, NOTHING
-        which = iteration, batch
+        source = self._source(iteration)
         return iteration, self._pool.attempt(
-            partial(self._sent, *which), partial(self._here, *which)
+            partial(self._pool.make, batch, source, None, self._wanted),
+            partial(self._here, source, batch),
         )
 
     def _taken(self, number: int) -> tuple[int, Batch | None]:
@@ -150,9 +150,9 @@ class ReaderBatches:
         schedule = self._reader.schedule
         return Source(self._seed, schedule.place_after(iteration) // schedule.epoch_places)
 
-    def _here(self, iteration: int, batch: Batch) -> Any:
+    def _here(self, source: Source, batch: Batch) -> Any:
         """Return the batch that this thread makes of its values."""
-        return self._pool.make_here(partial(self._made, batch, self._source(iteration)))
+        return self._pool.make_here(partial(self._made, batch, source))
 
     def _made(self, batch: Batch, source: Source) -> Any:
         recipe, maker, wanted = self._recipe, self._maker, self._wanted
@@ -162,15 +162,6 @@ class ReaderBatches:
         if recipe.transform is None:
             values = list(values)
         return maker.samples(values, batch, source, wanted, recipe.collate)
-
-    def _sent(self, iteration: int, batch: Batch) -> Any:
-        """Return the batch that a worker process makes of its values."""
-        maker = self._maker
-        made, left_out = self._pool.make(
-            batch, self._source(iteration), None, maker.where, self._wanted
-        )
-        maker.count_left_out(left_out)
-        return self._recipe.collate.pinned(made)
 
     def _take(self) -> tuple[int, Batch | None]:
         """Return the Reader's next iteration, and a copy of the rows that are wanted, if any."""
@@ -190,7 +181,7 @@ class ReaderBatches:
 
 
 class JointBatches:
-    """The batches of one rank, epoch by epoch (``Batches``).
+    """The batches of one rank, epoch by epoch, as ``OwnBatches`` has those of one process.
 
     Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
 
@@ -345,18 +336,13 @@ class JointBatches:
             self._dataset.close()
         self._end()
 
-    def abandon(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End after an error without waiting for other ranks, and tell these; or as ``close``."""
+    def abandon(self, error: BaseException) -> None:
+        """End after an error without waiting for other ranks, and tell these."""
         sequence = self._sequence
         try:
-            if error is not None and sequence is not None:
+            if sequence is not None:
                 # First, for it ends also what the threads wait for.
-                sequence.reader.__exit__(kind, error, trace)
+                sequence.reader.__exit__(type(error), error, error.__traceback__)
         finally:
             self.close()
 

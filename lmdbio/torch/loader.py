@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
@@ -23,9 +23,9 @@ from lmdbio.torch.dataset import Dataset, refuse_foreign
 from lmdbio.torch.given_order import Sampler, chosen_order
 from lmdbio.torch.iterable import AHEAD
 from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
-from lmdbio.torch.joint import READER_WORDS, JointBatches, JointEpoch, ReaderBatches
+from lmdbio.torch.joint import READER_WORDS, JointBatches, ReaderBatches
 from lmdbio.torch.own import OwnBatches
-from lmdbio.torch.prefetch import Ended, Runs
+from lmdbio.torch.prefetch import Ended
 from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
 from lmdbio.torch.ranks import Communicator, processors_each
 from lmdbio.torch.resume import (
@@ -61,48 +61,6 @@ __all__ = ["Loader", "ReaderLoader"]
 WORKERS_MAX = 64
 #: Workers of a kind that can be asked for.
 BOUND_MAX = 1024
-
-
-class Batches(Protocol):
-    """The batches of a Loader, epoch by epoch: this process's own, or a job's.
-
-    Attributes:
-        count: number of samples of an epoch.
-        caching: reason why this process, or its root, keeps what it keeps.
-        order: arguments of ``EpochCursor`` that depend on the data.
-    """
-
-    count: int
-    caching: Reason
-    order: dict[str, Any]
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data set; AttributeError: there is none."""
-
-    @property
-    def workers(self) -> Reason:
-        """The workers that make the batches now, and the reason for them."""
-
-    def check(self) -> None:
-        """Raise Error if this is closed, or if a thread of its own asks."""
-
-    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> Runs | JointEpoch:
-        """Return the batches of the rest of an epoch."""
-
-    def stats(self) -> Stats:
-        """Return what this process has read."""
-
-    def close(self) -> None:
-        """End the workers and close the files. May be called twice."""
-
-    def abandon(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close after an error, without waiting for other ranks; or as ``close``."""
 
 
 def _workers(
@@ -252,7 +210,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     #: Accelerate shares no batches of such a loader among processes, and keeps its state.
     _is_accelerate_prepared = use_stateful_dataloader = True
 
-    _source: Batches
+    _source: OwnBatches | JointBatches
     #: The iteration of the last batch: its epoch, its steps, and the cursor's version then.
     _latest: tuple[EpochSlice, int, int] | None = None
 
@@ -410,11 +368,14 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        _kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        _trace: TracebackType | None,
     ) -> None:
-        self._source.abandon(kind, error, trace)
+        if error is None:
+            self.close()
+        else:
+            self._source.abandon(error)
 
 
 # Lightning looks for it in a loader that one of its hooks made, before it asks for the rest.

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ RUN_BYTES, RUN_BATCHES_MAX = 4 << 20, 16
 
 
 class OwnBatches:
-    """The batches of one process, epoch by epoch (``Batches``).
+    """The batches of one process, epoch by epoch.
 
     Args:
         dataset: data set whose samples they are; closed at the end.
@@ -75,7 +74,7 @@ class OwnBatches:
         self.dataset, self._recipe, self._workers = dataset, recipe, workers
         self._ahead, self.count = ahead, len(dataset)
         self._threads = WorkerThreads(max(1, workers.setting.count))
-        self._pool = WorkerProcesses(recipe)
+        self._pool = WorkerProcesses(recipe, dataset.maker)
         decoder = recipe.whole.decoder if recipe.whole else None
         self._row_bytes = decoder.row_bytes if isinstance(decoder, FieldDecoder) else 0
         self._fills = False  # whether the last batch's fields were filled
@@ -190,16 +189,9 @@ class OwnBatches:
 
     def _sent(self, epoch_slice: EpochSlice, wanted: Wanted, step: int) -> Any:
         """Return a batch that a worker process makes."""
-        dataset = self.dataset
-        batch, left_out = self._pool.make(
-            dataset.records.begin(epoch_slice.samples(step)).batch(),
-            epoch_slice.source,
-            dataset.records.key if dataset.keys else None,
-            dataset.maker.where,
-            wanted,
-        )
-        dataset.maker.count_left_out(left_out)
-        return self._recipe.collate.pinned(batch)
+        records, keys = self.dataset.records, self.dataset.keys
+        batch = records.begin(epoch_slice.samples(step)).batch()
+        return self._pool.make(batch, epoch_slice.source, records.key if keys else None, wanted)
 
     def stats(self) -> Stats:
         """Return what was read, and how many samples were left out."""
@@ -211,11 +203,6 @@ class OwnBatches:
         self._pool.close()
         self.dataset.close()
 
-    def abandon(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def abandon(self, _error: BaseException) -> None:
         """End after an error: as ``close``, for nobody else waits."""
         self.close()

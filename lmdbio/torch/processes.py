@@ -32,7 +32,7 @@ from lmdbio.errors import Error
 from lmdbio.system import fork
 from lmdbio.system.log import WARNING, log
 from lmdbio.torch.draws import Source
-from lmdbio.torch.samples import CalledOffError, add_note
+from lmdbio.torch.samples import CalledOffError, SampleMaker, add_note
 from lmdbio.torch.whole import Recipe
 from lmdbio.torch.worker_process import (
     FLAG_BYTES,
@@ -310,6 +310,8 @@ class WorkerProcesses:
 
     Args:
         recipe: Recipe of the batches.
+        maker: maker of the samples that threads make, which knows where each comes from, and
+            counts those that are left out.
 
     Attributes:
         refusal: reason why there are none; "": there may be some.
@@ -317,8 +319,9 @@ class WorkerProcesses:
         is_proven: a worker has made a batch.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe, self.is_needed = recipe, recipe.begin is not None
+    def __init__(self, recipe: Recipe, maker: SampleMaker) -> None:
+        self._recipe, self._maker = recipe, maker
+        self.is_needed = recipe.begin is not None
         self.refusal, self.is_proven, self.is_closed = "", False, False
         self._ended = ""  # reason why the last worker that has ended did so
         self._all: list[Worker] = []
@@ -342,7 +345,7 @@ class WorkerProcesses:
             _children.discard(worker.process)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._recipe,)
+        return type(self), (self._recipe, self._maker)
 
     def has(self, count: int) -> bool:
         """Return whether so many are there."""
@@ -425,16 +428,14 @@ class WorkerProcesses:
         read: Any,
         source: Source | None,
         keys: Callable[[int], Any] | None,
-        describe: Callable[[int], str],
         is_wanted: Callable[[], bool],
-    ) -> tuple[Any, int]:
-        """Return a batch that a worker made, and how many samples were left out.
+    ) -> Any:
+        """Return a batch that a worker made.
 
         Args:
             read: the batch's values, as ``Values`` takes them.
             source: Source of random draws.
             keys: function from an index to a key; None: no keys are asked for.
-            describe: words for a sample's origin, by its index.
             is_wanted: whether anybody still wants the batch.
 
         Raises:
@@ -449,7 +450,9 @@ class WorkerProcesses:
             trial_seconds = max(TRIAL_SECONDS, TRIAL_TIMES * self.slowest)
             if self.is_needed:
                 trial_seconds = BEGIN_SECONDS
-            return worker.make(values, source, named, describe, is_wanted, trial_seconds)
+            made, left_out = worker.make(
+                values, source, named, self._maker.where, is_wanted, trial_seconds
+            )
         except EndedError as error:
             if self.is_closed:
                 raise CalledOffError("this loader is closed") from None
@@ -460,6 +463,8 @@ class WorkerProcesses:
                 self._free.put(worker)
             else:
                 worker.connection.close()
+        self._maker.count_left_out(left_out)
+        return self._recipe.collate.pinned(made)
 
     def _take(self, is_wanted: Callable[[], bool]) -> Worker:
         while True:
