@@ -49,12 +49,18 @@ class PollingLoads:
         """The longest duration of a step lately, seconds."""
         return self._loads.slowest_s
 
-    def want(self, grains: Flags) -> I64:
-        """Return those of some grains that are missing, and have them read.
+    def want(self, extents: _core.Extents) -> I64:
+        """Return the grains under some records that are missing, and have them read.
 
         Args:
-            grains: mask of the shard's grains that are needed, shape (owned,).
+            extents: places of the records in the data file.
         """
+        if self._table.is_full:
+            return np.empty(0, np.int64)
+        return self._want(self._table.under(extents))
+
+    def _want(self, grains: Flags) -> I64:
+        """Return those of a mask of the shard's grains that are missing, and have them read."""
         missing = np.flatnonzero(grains & self._table.missing())
         if len(missing):
             self._loads.want(grains)
@@ -79,7 +85,7 @@ class PollingLoads:
             if len(missing := self.still_missing(part)):
                 grains = np.zeros(owned, np.bool_)
                 grains[missing] = True
-                self.want(grains)
+                self._want(grains)
 
     def tend(self) -> None:
         """Take in what has arrived, and go on.

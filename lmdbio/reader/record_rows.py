@@ -161,10 +161,11 @@ class RecordRows(BlockCache[RecordBlock]):
         count = len(self._records)
         return self._size * (count - self._left) // max(1, count), self._size
 
-    def _load(self) -> None:
+    def _advance(self) -> None:
         while self._coming and self._land(self._coming[0]):
             self._coming.popleft()
         self._fetch()
+        super()._advance()
 
     def close(self) -> None:
         """Give up what is under way."""
@@ -256,7 +257,7 @@ class RecordRows(BlockCache[RecordBlock]):
         begun_s, ended_s = coming.rows.reads.ticket.times
         took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
         self._landed_s = ended_s
-        self.slowest_s = max(took_s, 0.9 * self.slowest_s)
+        self._slowest_s = max(took_s, 0.9 * self._slowest_s)
         coming.rows.close()
         self._states[coming.places] = PRESENT
         self._left -= len(coming.places)

@@ -89,9 +89,6 @@ class RoundCache(ABC, Generic[R]):
         exchange: takes rows to other roots; None: this is the only one.
         shard: shard of the root, open; None: it has none.
         waits: whether nothing is handed out before all of the shard is there.
-
-    Attributes:
-        slowest_s: longest time that a round took to arrive lately, seconds.
     """
 
     def __init__(
@@ -107,7 +104,9 @@ class RoundCache(ABC, Generic[R]):
         self._is_for_others = False  # this root's own team needs no more
         self._signed_s = -SIGN_SECONDS  # when other roots heard last that it reads
         self._signed_at = 0  # and at which step of the shard
-        self.slowest_s = 0.0
+        self._slowest_s = 0.0  # the longest time lately of what is read beside the shard
+        #: The grains of the shard, which rounds lie in.
+        self._grains = None if shard is None else shard.memory
 
     @property
     @abstractmethod
@@ -123,6 +122,13 @@ class RoundCache(ABC, Generic[R]):
     def pace(self) -> object:
         """A value that changes when roots that advance alike have made progress."""
         return self.progress
+
+    @property
+    def slowest_s(self) -> float:
+        """The longest time that a round took to arrive lately, seconds."""
+        if self._shard is None:
+            return self._slowest_s
+        return max(self._slowest_s, self._shard.polling.slowest_s)
 
     @property
     def is_cold(self) -> bool:
@@ -146,13 +152,25 @@ class RoundCache(ABC, Generic[R]):
         """The memory, and room on a disk, that is taken over all rounds, and what has damage."""
         return Stats() if self._shard is None else self._shard.counts
 
-    @abstractmethod
     def tend(self) -> None:
         """Hand on what has arrived, and read more.
 
         Raises:
             OSError, Error: it cannot be read.
         """
+        shard = self._shard
+        if shard is not None:
+            shard.polling.tend()
+            if shard.polling.steps != self._signed_at:
+                self._signed_at = shard.polling.steps
+                self._sign()
+        self._advance()
+        if shard is not None and not self._is_closed:
+            shard.polling.sweep()
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Hand on rounds that have arrived, and read more of them."""
 
     def close(self) -> None:
         """Give up what is under way, and all rounds."""
@@ -175,6 +193,7 @@ class RoundCache(ABC, Generic[R]):
 
     def free(self) -> None:
         """Free the memory of what was cached; after ``close`` and the end of the exchange."""
+        self._grains = None
 
     def revoke(self) -> None:
         """Revoke rows that roots far behind have not asked for: their memory is needed."""
@@ -187,13 +206,6 @@ class RoundCache(ABC, Generic[R]):
         for one in self._rounds:
             one.own_left = 0
             one.copies.clear()
-
-    def _tend_grains(self, shard: CacheShard) -> None:
-        """Take in grains of the shard that have arrived, and let other roots know of them."""
-        shard.polling.tend()
-        if shard.polling.steps != self._signed_at:
-            self._signed_at = shard.polling.steps
-            self._sign()
 
     def _drop_used_up(self) -> None:
         """Forget the oldest rounds of which nobody needs a row any more."""
@@ -252,10 +264,6 @@ class BlockCache(RoundCache[R]):
         """Nothing: how far this root is with its own part says nothing of others' parts."""
 
     @abstractmethod
-    def _load(self) -> None:
-        """Take in what has arrived, and begin to read more."""
-
-    @abstractmethod
     def _read_ahead(self, number: int) -> R:
         """Find what a block needs of this root, and start to read what is not there."""
 
@@ -263,13 +271,8 @@ class BlockCache(RoundCache[R]):
     def _is_there(self, one: R) -> bool:
         """Return whether all rows of a block are in memory."""
 
-    def tend(self) -> None:
-        """Hand on blocks whose records are there, look at more blocks, and read what they need.
-
-        Raises:
-            OSError, Error: something cannot be read.
-        """
-        self._load()
+    def _advance(self) -> None:
+        """Hand on blocks whose records are there, look at more blocks, and read what they need."""
         self._hand_on_in_order()
         self._drop_used_up()
         for _ in range(BLOCKS_AT_ONCE):

@@ -302,7 +302,6 @@ class ShardRows(BlockCache[ShardBlock]):
         self._source, self._counter, self._options = source, counter, options
         self._sources, self._team, self._own = store.sources, store.root, shard
         self._table, self._polling = shard.table, shard.polling
-        self._memory: _core.Memory | None = shard.memory
         self._address = shard.memory.address
         self._ring = StagingRing(stage_bytes_max)
         self._is_held_up = False
@@ -320,27 +319,13 @@ class ShardRows(BlockCache[ShardBlock]):
         """Whether a block cannot be staged beside those before it, which others have not taken."""
         return self._is_held_up
 
-    def _load(self) -> None:
-        self._tend_grains(self._own)
-        self.slowest_s = self._polling.slowest_s
-
-    def tend(self) -> None:
-        """Hand on blocks whose grains are there, look at more blocks, and read what they need.
-
-        Raises:
-            OSError, Error: a grain cannot be read.
-        """
-        super().tend()
-        if not self._is_closed:
-            self._polling.sweep()
-
     def _release(self, one: ShardBlock) -> None:
         if one.staged is not None:
             one.staged.release()
 
     def free(self) -> None:
-        """Free the memory of all grains."""
-        self._memory = None
+        """Free the memory of all grains, and of rows on their way."""
+        super().free()
         del self._ring
 
     # --- blocks
@@ -359,17 +344,11 @@ class ShardRows(BlockCache[ShardBlock]):
             uses=uses,
             loaded=_core.Loaded(uses.records, extents, places, self._address),
             own_left=0 if self._is_for_others else uses.own,
-            absent=self._absent(extents),
+            absent=self._polling.want(extents),
             places=places,
             apart=aside,
             stage_bytes=0 if back is None else back.room_for(extents[aside]),
         )
-
-    def _absent(self, extents: _core.Extents) -> I64:
-        """Return the grains under some records that are not there, and want them."""
-        if self._table.is_full:
-            return np.empty(0, np.int64)
-        return self._polling.want(self._table.under(extents))
 
     def _hand_on_in_order(self) -> None:
         """Hand on blocks that are there: other roots expect rows in the order of blocks.

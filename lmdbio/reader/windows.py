@@ -114,12 +114,8 @@ class Windows(RoundCache[Window]):
         """The round of the oldest window in memory; None: there is none."""
         return self._rounds[0].number if self._rounds else None
 
-    def tend(self) -> None:
-        """Hand on windows that have arrived, and read more where there is memory for them.
-
-        Raises:
-            OSError, Error: a window cannot be read.
-        """
+    def _advance(self) -> None:
+        """Hand on windows that have arrived, and read more where there is memory for them."""
         for window in self._rounds:  # other roots expect rows in the order of rounds
             if not window.has_arrived and not self._land(window):
                 break
@@ -202,7 +198,7 @@ class Windows(RoundCache[Window]):
         if not window.reads.poll():
             return False
         begun_s, ended_s = window.reads.ticket.times
-        self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
+        self._slowest_s = max(ended_s - begun_s, 0.9 * self._slowest_s)
         return True
 
 
@@ -254,7 +250,6 @@ class HybridWindows(Windows):
         )  # fmt: skip
         self._hybrid, self._own = sources, own
         self._table, self._polling = own.table, own.polling
-        self._grains: _core.Memory | None = own.memory
 
     @property
     def awaited(self) -> Awaited | None:
@@ -264,22 +259,6 @@ class HybridWindows(Windows):
             return first.reads.awaited
         return self._polling.awaited
 
-    def tend(self) -> None:
-        """Hand on windows that are there, and read more of them, and of the shard.
-
-        Raises:
-            OSError, Error: something cannot be read.
-        """
-        self._tend_grains(self._own)
-        self.slowest_s = max(self.slowest_s, self._polling.slowest_s)
-        super().tend()
-        if not self._is_closed:
-            self._polling.sweep()
-
-    def free(self) -> None:
-        """Free the memory of all grains."""
-        self._grains = None
-
     # --- reading
 
     def _begin(
@@ -288,9 +267,7 @@ class HybridWindows(Windows):
         """Start to read the records that stream, and the grains of the others."""
         streams = self._hybrid.passing(uses.records)
         cached = extents[~streams]
-        absent = np.empty(0, np.int64)
-        if not self._table.is_full:
-            absent = self._polling.want(self._table.under(cached))
+        absent = self._polling.want(cached)
         slices, address, reads = self._begin_reads(extents[streams])
         places = np.empty(len(extents), np.uint64)
         places[streams] = slices
