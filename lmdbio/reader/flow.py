@@ -74,15 +74,6 @@ class Flight(NamedTuple):
     depth: int
 
 
-class _Flying(NamedTuple):
-    """A block whose requests are under way, since when, and how many an engine has at most."""
-
-    ticket: Arrival
-    requests: int
-    depth: int
-    since_s: float
-
-
 class FlowControl:
     """The blocks that a root has submitted and that have not landed.
 
@@ -95,19 +86,14 @@ class FlowControl:
     __slots__ = ("_flying", "flight_s", "room_s")
 
     def __init__(self) -> None:
-        self._flying: deque[_Flying] = deque()
+        #: Blocks that are under way, and since when.
+        self._flying: deque[tuple[Flight, float]] = deque()
         self.flight_s = 0.0
         self.room_s: float | None = None
 
-    def submitted(self, ticket: Arrival, requests: int, depth: int) -> None:
-        """Note that a block more is under way.
-
-        Args:
-            ticket: ticket of its requests.
-            requests: number of its requests.
-            depth: largest number of requests in flight.
-        """
-        self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
+    def submitted(self, flight: Flight) -> None:
+        """Note that a block more is under way."""
+        self._flying.append((flight, time.monotonic()))
         self.room_s = None
 
     def landed(self, seconds: float) -> None:
@@ -130,7 +116,7 @@ class FlowControl:
         """Seconds until the block that was submitted last is nearly there, about."""
         if not self._flying:
             return 0.0
-        lands_s = self._flying[-1].since_s + (1 - LEFT_SHARE) * self.flight_s
+        lands_s = self._flying[-1][1] + (1 - LEFT_SHARE) * self.flight_s
         return max(0.0, lands_s - time.monotonic())
 
     def has_room(self) -> bool:
@@ -138,12 +124,12 @@ class FlowControl:
         self.room_s = None
         if not self._flying:
             return True
-        last = self._flying[-1]
-        under_way = sum(one.ticket.left() * one.requests for one in self._flying)
+        last, since_s = self._flying[-1]
+        under_way = sum(one.ticket.left() * one.requests for one, _ in self._flying)
         most = max(last.depth - last.requests, LEFT_SHARE * last.requests)
         if under_way <= most:
             return True
         now_s = time.monotonic()
-        whole_s = self.flight_s or 2 * (now_s - last.since_s)
+        whole_s = self.flight_s or 2 * (now_s - since_s)
         self.room_s = now_s + max(1 - most / under_way, NAP_SHARE) * whole_s
         return False

@@ -23,7 +23,7 @@ from lmdbio.locate.cursor_walk import CursorWalk, Relay
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
-from lmdbio.reader.flow import NAP_SHARE, Arrival, FlowControl
+from lmdbio.reader.flow import NAP_SHARE, Arrival, Flight, FlowControl
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import WARNING, log
 
@@ -214,22 +214,17 @@ class RootMail:
         timeout_s = TURN_ROUNDS * roots * self._flow.flight_s
         return min(max(timeout_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
-    def read_by(self, block: int, ticket: Arrival, requests: int, depth: int) -> None:
+    def read_by(self, flight: Flight) -> None:
         """Note that an engine has taken a block's requests.
 
         The turn, if it is one, lasts until all of them have begun.
-
-        Args:
-            block, ticket: number of the block, and the ticket of its requests.
-            requests: number of requests.
-            depth: largest number of requests in flight.
         """
         if self.turns is None:
             return
-        self._flow.submitted(ticket, requests, depth)
-        self.turns.read(block)
+        self._flow.submitted(flight)
+        self.turns.read(flight.number)
         if self.turns.holds:
-            self._ticket = ticket
+            self._ticket = flight.ticket
 
     def _request_turn(self, block: int | None) -> None:
         """Ask for the token, to read a block or to leave, unless this root has asked."""

@@ -181,7 +181,7 @@ class RootThread(threading.Thread):
                 if pending is not None and self._may_submit(pending):
                     self._end_rest()
                     flight = self._supply.submit(pending)
-                    self._mail.read_by(flight.number, flight.ticket, flight.requests, flight.depth)
+                    self._mail.read_by(flight)
                     pending = self._next(pending.number + 1)
                     if pending is None:
                         self._mail.leave_turns()

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lmdbio.reader import flow, root_mail
+from lmdbio.reader.flow import Flight
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.share import Kind, Turns, chain_of
 from lmdbio.share.mail import Letter
@@ -178,7 +180,9 @@ class Root:
         self.flying.append(ticket)
         assert self.mail.turns is not None
         self.read.append((now_s, block, self.mail.turns.holds))
-        self.mail.read_by(block, ticket, self.play.requests, DEPTH)
+        none = np.empty(0, np.uint64)
+        requests = self.play.requests
+        self.mail.read_by(Flight(block, ticket, 0, none, none, 0, False, requests, DEPTH))
         self.pending = block + 1 if block + 1 < self.blocks else None
         if self.pending is None:
             self.mail.leave_turns()
