@@ -7,10 +7,9 @@ the threads twice runs once.
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Lock, Semaphore, Thread, current_thread, get_ident, local
 from time import monotonic, thread_time
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from lmdbio.errors import Error
+from lmdbio.system import fork
 from lmdbio.system.log import WARNING, log
 from lmdbio.torch.samples import CalledOffError
 
@@ -134,12 +134,12 @@ class _ShortSwitches:
     """
 
     def __init__(self) -> None:
-        self._lock, self._threads = Lock(), 0
+        self._after_fork()
+        fork.register(self)
 
-    @classmethod
-    def here(cls) -> _ShortSwitches:
-        """Return that of this process: a child's parent may hold its own one's lock for ever."""
-        return _short_switches.setdefault(os.getpid(), cls())
+    def _after_fork(self) -> None:
+        """Begin anew: another thread of the parent may hold its lock for ever."""
+        self._lock, self._threads = Lock(), 0
 
     def __enter__(self) -> None:
         with self._lock:
@@ -159,7 +159,7 @@ class _ShortSwitches:
                 sys.setswitchinterval(SWITCH_SECONDS)
 
 
-_short_switches: dict[int, _ShortSwitches] = {}
+_short_switches = _ShortSwitches()
 
 
 class _Leave:
@@ -167,89 +167,6 @@ class _Leave:
 
 
 _LEAVE = _Leave()
-
-
-class _Crew:
-    """The threads of one process, and the tasks that wait for them.
-
-    Args:
-        count: number of threads, which ``start`` starts.
-        owner: object that these threads may not wait for.
-    """
-
-    def __init__(self, count: int, owner: object) -> None:
-        self.pid, self.count, self._started = os.getpid(), count, 0
-        self._owner = weakref.ref(owner)
-        self.waiting: SimpleQueue[Task | _Leave | None] = SimpleQueue()
-        self._threads: list[Thread] = []
-        self._places = Semaphore(count)
-        #: The task of each thread, by its identifier; None: it is between two of them.
-        self._running: dict[int, Task | None] = {}
-
-    def start(self) -> None:
-        """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
-
-        Where the system gives fewer, those do all the work, or the thread that waits for a task.
-        """
-        while self._started < self.count:
-            thread = Thread(
-                target=_work,
-                args=(self.waiting, self._owner, self._places, self._running),
-                name="lmdbio-loader",
-                daemon=True,
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:
-                log(
-                    f"a loader has {self._started} of {self.count} threads: {error}"
-                    + ("" if self._started else "; the program's own makes its batches"),
-                    WARNING,
-                )
-                self.count = self._started
-                break
-            self._threads = [one for one in self._threads if one.is_alive()]
-            self._threads.append(thread)
-            self._started += 1
-
-    def resize(self, count: int) -> None:
-        """Have another number of threads from the next task on; ``start`` starts more.
-
-        Ctrl-C between two steps leaves one thread too many at most, and never one too few.
-        """
-        while self.count < count:
-            self._places.release()
-            self.count += 1
-        self.count = count
-        while self._started > self.count:
-            self._started -= 1
-            self.waiting.put(_LEAVE)
-
-    def dismiss(self) -> None:
-        """Call off what nobody has begun, and have the threads end after what they do."""
-        try:
-            while True:
-                task = self.waiting.get_nowait()
-                if isinstance(task, Task):
-                    task.cancel()
-        except Empty:
-            self.waiting.put(None)
-
-    def join(self, deadline: float) -> None:
-        """Wait until every thread has ended, or a moment of ``monotonic`` has come."""
-        for thread in self._threads:
-            if thread is not current_thread():
-                thread.join(max(0.0, deadline - monotonic()))
-        left = sum(thread.is_alive() for thread in self._threads)
-        if left and monotonic() >= deadline:
-            for task in list(self._running.values()):
-                if task is not None:
-                    task.abandon()
-            log(
-                f"{left} threads of a loader are left behind: a transform has not returned "
-                f"{CLOSE_SECONDS:g} s after the loader was closed",
-                WARNING,
-            )
 
 
 def _work(
@@ -263,7 +180,7 @@ def _work(
         return
     _thread.owner = owner
     here = get_ident()
-    with _ShortSwitches.here():
+    with _short_switches:
         while (task := waiting.get()) is not None:
             if isinstance(task, _Leave):
                 break
@@ -279,20 +196,30 @@ def _work(
 class WorkerThreads:
     """Threads of this process that run jobs; a caller waits for what a job returns.
 
-    It pickles as one whose threads have not begun.
+    It pickles as one whose threads have not begun, and in a child that is forked they have not.
 
     Args:
         threads: number of threads, at least 1.
     """
 
     def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._crew: _Crew | None = None
-        self.is_closed = False
+        self.threads, self.is_closed = threads, False
+        self._after_fork()
+        fork.register(self)
         _all_of_this_process.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.threads,)
+
+    def _after_fork(self) -> None:
+        """Begin without threads: a child has none of its parent's."""
+        self._count, self._started = self.threads, 0  # of those that the system gives
+        self._waiting: SimpleQueue[Task | _Leave | None] = SimpleQueue()
+        self._places = Semaphore(self.threads)
+        self._all: list[Thread] = []
+        #: The task of each thread, by its identifier; None: it is between two of them.
+        self._running: dict[int, Task | None] = {}
+        weakref.finalize(self, self._waiting.put, None).atexit = False
 
     def begin(self, task: Task) -> None:
         """Have a thread run a task, which the first task of a process starts.
@@ -303,25 +230,53 @@ class WorkerThreads:
             Error: ``close`` was called.
         """
         self.check()
-        crew = self._crew
-        # A child that was forked has none of its parent's threads.
-        if crew is None or crew.pid != os.getpid():
-            crew = self._crew = _Crew(self.threads, self)
-            weakref.finalize(self, crew.waiting.put, None).atexit = False
-        crew.start()
-        if crew.count:
-            crew.waiting.put(task)
+        self._start()
+        if self._count:
+            self._waiting.put(task)
         else:
             task.runs_here = True
         if self.is_closed:  # meanwhile, and may have taken it for one of before
             task.cancel()
 
+    def _start(self) -> None:
+        """Start those threads that are not there; one too many, after Ctrl-C, ends at once.
+
+        Where the system gives fewer, those do all the work, or the thread that waits for a task.
+        """
+        while self._started < self._count:
+            thread = Thread(
+                target=_work,
+                args=(self._waiting, weakref.ref(self), self._places, self._running),
+                name="lmdbio-loader",
+                daemon=True,
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log(
+                    f"a loader has {self._started} of {self._count} threads: {error}"
+                    + ("" if self._started else "; the program's own makes its batches"),
+                    WARNING,
+                )
+                self._count = self._started
+                break
+            self._all = [one for one in self._all if one.is_alive()]
+            self._all.append(thread)
+            self._started += 1
+
     def resize(self, threads: int) -> None:
-        """Have another number of threads, at least 1, run the jobs that nobody has begun."""
+        """Have another number of threads, at least 1, run the jobs that nobody has begun.
+
+        Ctrl-C between two steps leaves one thread too many at most, and never one too few.
+        """
         self.threads = threads
-        crew = self._crew
-        if crew is not None and crew.pid == os.getpid():
-            crew.resize(threads)
+        while self._count < threads:
+            self._places.release()
+            self._count += 1
+        self._count = threads
+        while self._started > threads:
+            self._started -= 1
+            self._waiting.put(_LEAVE)
 
     def check(self) -> None:
         """Raise Error if the threads have ended, or if this is one of them."""
@@ -342,22 +297,44 @@ class WorkerThreads:
         """
         _end([self])
 
+    def _dismiss(self) -> None:
+        """Call off what nobody has begun, and have the threads end after what they do."""
+        self.is_closed = True
+        try:
+            while True:
+                task = self._waiting.get_nowait()
+                if isinstance(task, Task):
+                    task.cancel()
+        except Empty:
+            self._waiting.put(None)
+
+    def _join(self, deadline: float) -> None:
+        """Wait until every thread has ended, or a moment of ``monotonic`` has come."""
+        for thread in self._all:
+            if thread is not current_thread():
+                thread.join(max(0.0, deadline - monotonic()))
+        left = sum(thread.is_alive() for thread in self._all)
+        if left and monotonic() >= deadline:
+            for task in list(self._running.values()):
+                if task is not None:
+                    task.abandon()
+            log(
+                f"{left} threads of a loader are left behind: a transform has not returned "
+                f"{CLOSE_SECONDS:g} s after the loader was closed",
+                WARNING,
+            )
+
 
 _all_of_this_process: weakref.WeakSet[WorkerThreads] = weakref.WeakSet()
 
 
-def _end(several: Iterable[WorkerThreads]) -> None:
+def _end(several: list[WorkerThreads]) -> None:
     """End threads, all at the same time."""
-    crews = []
     for threads in several:
-        threads.is_closed = True
-        if threads._crew is not None and threads._crew.pid == os.getpid():
-            crews.append(threads._crew)
-    for crew in crews:
-        crew.dismiss()
+        threads._dismiss()
     deadline = monotonic() + CLOSE_SECONDS
-    for crew in crews:
-        crew.join(deadline)
+    for threads in several:
+        threads._join(deadline)
 
 
 @atexit.register

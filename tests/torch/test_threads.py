@@ -279,7 +279,7 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
             task.result()  # each thread has had one
         threads.resize(1)
         hanging, at_first = begun(threads, for_ever.wait), time.monotonic()
-        while not any(threads._crew._running.values()):  # type: ignore[union-attr]
+        while not any(threads._running.values()):
             time.sleep(0.001)
         threads.close()
         with pytest.raises(Error, match="closed"):
@@ -295,7 +295,7 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
 def own_switches(monkeypatch: pytest.MonkeyPatch):
     """Threads that other tests have left behind do not count."""
     before = sys.getswitchinterval()
-    monkeypatch.setattr(running, "_short_switches", {})
+    monkeypatch.setattr(running, "_short_switches", running._ShortSwitches())
     sys.setswitchinterval(SWITCH_SECONDS)
     yield
     sys.setswitchinterval(before)
