@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from lmdbio.reader.record_rows import RecordStore
     from lmdbio.reader.shard_rows import ShardStore
 
-__all__ = ["CacheRequest", "CachedParts", "Disk", "agree_cache"]
+__all__ = [
+    "CacheRequest",
+    "CachedParts",
+    "agree_cache",
+    "memory_room",
+    "take_disk",
+    "where_kept",
+]
 
 
 class CacheRequest(NamedTuple):
@@ -57,53 +64,6 @@ class CacheRequest(NamedTuple):
         if isinstance(self.cache, Cache):
             return self.cache.rule
         return NONE if self.cache is None else HOME
-
-
-class Disk(NamedTuple):
-    """The disk on which a root, or a process of a ``Loader``, is to cache a part.
-
-    Attributes:
-        folder: folder on the disk.
-        asker: name of the option or variable that asked for the folder.
-        asked: bytes of the data set that are to be cached; None: as there is room.
-    """
-
-    folder: Path
-    asker: str
-    asked: int | None
-
-    @classmethod
-    def of(cls, cache: Cache | str | None) -> Disk | None:
-        """Return the disk that a cache names, or for "auto" the environment; None: none."""
-        if not isinstance(cache, Cache):
-            named = os.environ.get(FOLDER_VARIABLE)
-            return cls(Path(named), FOLDER_VARIABLE, None) if named else None
-        asked = None if cache.disk_bytes is None else int(cache.disk_bytes)
-        return cls(Path(cache.disk), "cache", asked) if cache.disk else None
-
-    def take(self, data: OpenDatabase, number: int, count: int, here: int) -> CacheFile | None:
-        """Take a cache file for a part of a data set; None: the disk has no room for one.
-
-        Args:
-            data: data set that is open.
-            number: number of this root or process in its job.
-            count: number of those that may take one.
-            here: number of these on this machine.
-
-        Raises:
-            OSError: the folder is not there, or cannot be written to.
-            Error: the data file was written to.
-        """
-        from lmdbio.cache import claim, state_of  # others begin sooner without it
-
-        state, alone = state_of(data), here == 1
-        return claim(self.folder, state, number, count, self.asker, is_alone=alone)
-
-    def room(self, file: CacheFile, here: int) -> int:
-        """Return how many bytes of the data set a file caches at most."""
-        from lmdbio.cache import room_on_disk
-
-        return room_on_disk(file, self.asked, here)
 
 
 class CachedParts(NamedTuple):
@@ -223,9 +183,11 @@ def agree_cache(
         OSError: a root's folder for cache files cannot be used.
         ValueError: it would take too long to say what roots cache.
     """
-    if request.cache is None:
+    cache = request.cache
+    if cache is None:
         return CachedParts(None, False, False, 0, 0, 0, False, None, request.reason)
-    from lmdbio.cache import LIMITS  # others begin sooner without it
+    from lmdbio.cache import LIMITS  # others begin sooner without these
+    from lmdbio.placement.homes import Room
 
     library: _core.MpiLibrary | None = None
     roots, team = len(schedule.teams), schedule.team_of(job.rank)
@@ -238,10 +200,14 @@ def agree_cache(
         library, silence = share.find_library(job) if roots > 1 else (None, "")
         sizing.measure(job, source, roots_here)
         beside = copied_window_bytes(sizing, source.mode.block_iterations)
-        need = _need(request, schedule, source)
-        memory = _memory_room(request, source, roots_here, need, beside)
-        room, left = _take_disk(request, source, team, roots, roots_here, memory)
-        return _Offer(room, need, sizing.request_bytes_max, silence, left)
+        need, available = _need(request, schedule, source), available_bytes() // roots_here
+        if request.left is not None:  # that memory is this root's already
+            available += request.left.present_bytes
+        who = f"{roots_here} roots"
+        memory = memory_room(cache, available, need, who, source.index.path, beside)
+        file, disk = take_disk(cache, source.index, team, roots, roots_here)
+        source.cache_file, left = file, None if file is None else file.left
+        return _Offer(Room(memory, disk), need, sizing.request_bytes_max, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
@@ -314,38 +280,11 @@ def _text(request: CacheRequest, taken: list[_Taken]) -> str:
         assert isinstance(request.cache, Cache)
         room = int(request.cache.memory) >> 20
         return f"{who} {request.rule.text}: {room} MiB each at most, in memory"
-    where = []
+    first, is_left = taken[0], all(one.is_full for one in taken)
     memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
-    if memory:
-        where.append("in memory" if not disk else f"{memory >> 20} in memory")
-    if disk:
-        both = " (some in both)" if memory and memory + disk > taken[0].held else ""
-        where.append("on disks" if not memory else f"{disk >> 20} on disks{both}")
-    is_left = disk > 0 and all(one.is_full for one in taken)
-    left = " (an earlier job has left them there)" if is_left else ""
-    first = taken[0]
-    places = ", ".join(where) or "for there is no room"
-    return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
-
-
-def _take_disk(
-    request: CacheRequest, source: RootSource, team: int, roots: int, roots_here: int, memory: int
-) -> tuple[Room, int | None]:
-    """Take a cache file on this root's disk, if it is to use one.
-
-    Returns:
-        The room of the root, with that of its memory; and where the part ends that an earlier job
-        has left in the file, bytes, None: there is none.
-    """
-    from lmdbio.placement.homes import Room  # others begin sooner without it
-
-    disk = Disk.of(request.cache)
-    if disk is None:
-        return Room(memory), None
-    file = source.cache_file = disk.take(source.index, team, roots, roots_here)
-    if file is None:
-        return Room(memory), None
-    return Room(memory, disk.room(file, roots_here)), file.left
+    both = " (some in both)" if memory and memory + disk > first.held else ""
+    places = where_kept(memory, disk, f"on disks{both}", is_left=is_left)
+    return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}"
 
 
 def _need(request: CacheRequest, schedule: Schedule, source: RootSource) -> int:
@@ -361,26 +300,84 @@ def _need(request: CacheRequest, schedule: Schedule, source: RootSource) -> int:
     return min(int(request.cache.memory), whole)
 
 
-def _memory_room(
-    request: CacheRequest, source: RootSource, roots_here: int, need: int, window_bytes: int
+def memory_room(
+    cache: Cache | str, available: int, need: int, who: str, path: str, window: int = 0
 ) -> int:
-    """Return how many bytes of memory a root caches at most, beside its window.
+    """Return how many bytes of memory a root, or a process of a ``Loader``, caches at most.
 
     Args:
+        cache: cache that it is to have; "auto": as much as there is.
+        available: memory that it can get, bytes.
         need: bytes of memory that it takes at most, of those that were asked for.
+        who: all that share the machine, in words.
+        path: path of the data set, for the error.
+        window: bytes of memory that it takes besides.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
     """
-    available = available_bytes() // roots_here
-    if request.left is not None:  # that memory is this root's already
-        available += request.left.present_bytes
-    if not isinstance(request.cache, Cache):
-        return auto_memory(available, window_bytes)
-    if need + window_bytes > available:
+    if not isinstance(cache, Cache):
+        return auto_memory(available, window)
+    if need + window > available:
+        beside = f", and {window >> 20} MiB of window beside it," if window else ""
         raise MemoryError(
-            f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "
-            f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
-            f"{roots_here} roots of this machine can get"
+            f"{path}: cache: {need >> 20} MiB of memory{beside} are more than the "
+            f"{available >> 20} MiB that each of the {who} of this machine can get"
         )
-    return int(request.cache.memory)
+    return int(cache.memory)
+
+
+def take_disk(
+    cache: Cache | str, data: OpenDatabase, number: int, count: int, here: int
+) -> tuple[CacheFile | None, int]:
+    """Take a cache file for a part of a data set, on the disk that a cache names.
+
+    For "auto" the environment names it.
+
+    Args:
+        cache: cache of a root, or of a process of a ``Loader``.
+        data: data set that is open.
+        number: number of this root or process in its job.
+        count: number of those that may take one.
+        here: number of these on this machine.
+
+    Returns:
+        The file, and how many bytes of the data set it caches at most; None and 0: no disk is
+        named, or it has no room for a file.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+        Error: the data file was written to.
+    """
+    folder, asker, asked = os.environ.get(FOLDER_VARIABLE), FOLDER_VARIABLE, None
+    if isinstance(cache, Cache):
+        folder, asker, asked = cache.disk, "cache", cache.disk_bytes
+    if not folder:
+        return None, 0
+    from lmdbio.cache import claim, room_on_disk, state_of  # others begin sooner without it
+
+    file = claim(Path(folder), state_of(data), number, count, asker, is_alone=here == 1)
+    if file is None:
+        return None, 0
+    try:
+        return file, room_on_disk(file, None if asked is None else int(asked), here)
+    except BaseException:
+        file.close()
+        raise
+
+
+def where_kept(memory: int, disk: int, disks: str, *, is_left: bool) -> str:
+    """Return in words where something is cached.
+
+    Args:
+        memory, disk: bytes that are in memory, and behind it.
+        disks: words for what is behind it.
+        is_left: whether an earlier job has left there what is to be there.
+    """
+    where = []
+    if memory:
+        where.append(f"{memory >> 20} in memory" if disk else "in memory")
+    if disk:
+        where.append(f"{disk >> 20} {disks}" if memory else disks)
+    left = " (an earlier job has left them there)" if disk and is_left else ""
+    return f"{', '.join(where) or 'for there is no room'}{left}"

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from lmdbio import _core
 from lmdbio.cache import CacheShard
 from lmdbio.machine.budget import available_bytes
-from lmdbio.machine.cache_choice import auto_memory, choose_cache
+from lmdbio.machine.cache_choice import choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.placement.cache import Cache, parse_cache
 from lmdbio.planning.deal import Owner, owner_in
 from lmdbio.planning.schedule import Assignment
-from lmdbio.reader.caching import Disk
+from lmdbio.reader.caching import memory_room, take_disk, where_kept
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 from lmdbio.records.shard import cache_part, even_homes, is_far
@@ -126,15 +126,10 @@ def split_cache(
     if wanted is None:
         return ProcessCache(reason, owner)
     need = len(homes.owned(number)) << homes.grains.bits
-    room = min(_room(cache, min(need, _asked(cache)), here, records.path), need)
-    disk, disk_room = Disk.of(cache), 0
-    cache_file = None if disk is None else disk.take(records._source, number, ranks, here)
-    if disk is not None and cache_file is not None:
-        try:
-            disk_room = disk.room(cache_file, here)
-        except BaseException:
-            cache_file.close()
-            raise
+    asked = min(need, int(cache.memory)) if isinstance(cache, Cache) else 0
+    available, who = available_bytes() // here, f"{here} processes"
+    room = min(memory_room(cache, available, asked, who, records.path), need)
+    cache_file, disk_room = take_disk(cache, records._source, number, ranks, here)
     cached = cache_part(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warming.is_before:
         cached.preload()
@@ -143,35 +138,5 @@ def split_cache(
 
 def _reported(cached: CacheShard, whole: int) -> str:
     """Return what a process keeps of so many bytes, in words."""
-    memory, disk = cached.tier_bytes
-    where = [f"{memory >> 20} in memory"] if memory and disk else ["in memory"] if memory else []
-    if disk:
-        where.append(f"{disk >> 20} on a disk" if memory else "on a disk")
-        if cached.is_behind:
-            where[-1] += " (an earlier job has left them there)"
-    places = ", ".join(where) or "for there is no room"
+    places = where_kept(*cached.tier_bytes, "on a disk", is_left=cached.is_behind)
     return f"this process keeps {cached.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
-
-
-def _asked(cache: Cache | str) -> int:
-    return int(cache.memory) if isinstance(cache, Cache) else 2**63
-
-
-def _room(cache: Cache | str, need: int, here: int, path: str) -> int:
-    """Return the bytes that this process keeps at most.
-
-    Args:
-        need: bytes that it would take, at most.
-
-    Raises:
-        MemoryError: it has not the memory that was asked for.
-    """
-    available = available_bytes() // here
-    if not isinstance(cache, Cache):
-        return auto_memory(available, 0)
-    if need > available:
-        raise MemoryError(
-            f"{path}: cache: {need >> 20} MiB of memory are more than the {available >> 20} MiB "
-            f"that each of the {here} processes of this machine can get"
-        )
-    return int(cache.memory)
