@@ -58,8 +58,6 @@ GAP_ALLOWANCE = 1.25
 #: Blocks whose rows are staged from a disk, while one before is copied: on average a root has
 #: those of as many blocks as there are roots. With two, images of one root took 1.5 times as long.
 STAGES = 4
-#: Extents that ``measure`` asks of the source at once.
-EXTENTS_CHUNK = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +158,8 @@ class Sizing:
             self._budget = min(self._budget, _shared_room(job) // roots_here)
             self._set_apart_stages(source)
             return
-        count = self._schedule.count
-        self._bound = FootprintBound(count, step)
-        for first in range(0, count, EXTENTS_CHUNK):
-            extents = source.index.run(first, min(count, first + EXTENTS_CHUNK))
+        self._bound = FootprintBound(self._schedule.count, step)
+        for extents in source.all_extents():
             self._bound.add(extents)
             if self._lengths is not None:
                 self._lengths.add(extents)

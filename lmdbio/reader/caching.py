@@ -296,7 +296,7 @@ def _need(request: CacheRequest, schedule: Schedule, source: RootSource) -> int:
     else:
         from lmdbio.reader.record_rows import record_rooms  # others begin sooner without it
 
-        whole = int(record_rooms(source, schedule.count).sum())
+        whole = int(record_rooms(source).sum())
     return min(int(request.cache.memory), whole)
 
 

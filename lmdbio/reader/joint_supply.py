@@ -289,7 +289,6 @@ class JointSupply(Supply):
             self._timeout_s,
             lambda: self._rounds.pace,
             self._signs,
-            self._counter,
             self.path,
         )
         flight = Flight(

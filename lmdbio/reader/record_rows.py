@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.placement.base import Placement
 from lmdbio.placement.owners import RecordSources, room_of
@@ -49,8 +48,6 @@ ABSENT, COMING, PRESENT = range(3)
 FETCHES, BUFFER_PART, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX = 2, 20, 64 << 10, 8 << 20
 #: Records that are looked at at once.
 PART = 2**16
-#: Records whose extents are asked of the index at once.
-EXTENTS_CHUNK = 2**18
 
 
 @dataclass(slots=True, kw_only=True)
@@ -308,7 +305,7 @@ class RecordStore:
             exchange: takes rows to other roots; None: nothing is sent.
             counter: counts what is located, planned and submitted.
         """
-        sizes = record_rooms(source, schedule.count)
+        sizes = record_rooms(source)
         owners = self.rule.owners(schedule, sizes, self.rooms, is_warm=self.is_warm)
         sources = RecordSources(schedule, owners)
         return sources, RecordRows(
@@ -316,12 +313,6 @@ class RecordStore:
         )
 
 
-def record_rooms(source: RootSource, count: int) -> I64:
+def record_rooms(source: RootSource) -> I64:
     """Return the bytes that each record takes in memory."""
-    index = source.index
-    assert not isinstance(index, CursorWalk)  # refused with the arguments
-    rooms = np.empty(count, np.int64)
-    for first in range(0, count, EXTENTS_CHUNK):
-        last = min(count, first + EXTENTS_CHUNK)
-        rooms[first:last] = room_of(index.run(first, last)["length"])
-    return rooms
+    return np.concatenate([room_of(extents["length"]) for extents in source.all_extents()])

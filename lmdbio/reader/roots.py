@@ -14,7 +14,7 @@ RecordIndex: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataSetFacts", "RootSource", "open_roots"]
 
+#: Extents that are asked of an index at once.
+EXTENTS_CHUNK = 2**18
 #: Records whose bytes roots compare where they read copies.
 SAMPLES = 8
 #: Bytes of each that are compared.
@@ -93,6 +95,12 @@ class RootSource:
         only if the rest of their last page is read as well.
         """
         return max(PAGE_BYTES, self.engine.alignment)
+
+    def all_extents(self) -> Iterator[_core.Extents]:
+        """Yield the extents of all records, some at a time."""
+        assert not isinstance(self.index, CursorWalk)  # which finds them while the root reads
+        for first in range(0, self.index.count, EXTENTS_CHUNK):
+            yield self.index.run(first, min(self.index.count, first + EXTENTS_CHUNK))
 
     def stage_bytes(self) -> int:
         """Return the memory that reads past the page cache need beside the window, bytes."""

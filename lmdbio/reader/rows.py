@@ -176,7 +176,6 @@ class Rows:
         timeout_s: longest wait for other roots without progress, seconds.
         pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
-        counter: counts rows by where they came from.
         path: path of the file, for the logger.
     """
 
@@ -187,11 +186,9 @@ class Rows:
         timeout_s: float,
         pace: Callable[[], object],
         signs: Callable[[], npt.NDArray[np.uint32]],
-        counter: StageCounter,
         path: str,
     ) -> None:
-        self._block, self._read = block, read
-        self._counter, self._path = counter, path
+        self._block, self._read, self._path = block, read, path
         self._timeout_s, self._deadline_s = timeout_s, monotonic() + timeout_s
         self._pace, self._signs = pace, signs
         self._reached = self._reach()
@@ -259,7 +256,7 @@ class Rows:
         for answer, why in ((arrival.LATE, "late"), (arrival.GONE, "gone")):
             rows = self._answered(answers, answer)
             if rows:
-                self._counter.count(**{f"{why}_records": sum(map(len, rows))})
+                self._block.counter.count(**{f"{why}_records": sum(map(len, rows))})
                 log(f"{self._path}: rows of roots that are {why} are read from the file")
                 self._to_read.append(np.concatenate(rows))
 

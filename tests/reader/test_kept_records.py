@@ -169,9 +169,10 @@ def test_sizes_of_records_are_asked_for_its_need_and_its_plan_alone(
 ) -> None:
     asked, rooms = list[int](), record_rows.record_rooms
 
-    def told(source: Any, count: int) -> Any:
-        asked.append(count)
-        return rooms(source, count)
+    def told(source: Any) -> Any:
+        found = rooms(source)
+        asked.append(len(found))
+        return found
 
     monkeypatch.setattr(record_rows, "record_rooms", told)
     read(path, lmdbio.Cache("512K", placement=placement))

@@ -47,9 +47,7 @@ class Waiting:
         block = Assembly(0, None, None, None, 0, 0, deque(), None, None, [], None)  # type: ignore[arg-type]
         block.arrival, block.rooms = self.arrival, [none] * 5  # type: ignore[assignment]
         block.asked, self.signs = np.array([2, 2, 1, 0, 0]), np.zeros(3, np.uint32)
-        self.rows = Rows(
-            block, None, PATIENCE, lambda: self.round, lambda: self.signs, None, "file"
-        )  # type: ignore[arg-type]
+        self.rows = Rows(block, None, PATIENCE, lambda: self.round, lambda: self.signs, "file")  # type: ignore[arg-type]
 
     def after(self, seconds: float) -> bool:
         """Whether the rows are given up by then."""
