@@ -10,11 +10,11 @@ import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lmdbio import share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.open import Check, Order, wanted_samples
+from lmdbio.locate.open import Check, Order, refuse_unknown, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.placement.cache import Cache, parse_cache
@@ -80,7 +80,9 @@ class ReaderOptions:
             IncompatibleError: the mode cannot follow the order that is asked for.
         """
         start, memory = self.start, self.memory_bytes_max
-        _refuse_words(self)
+        Assignment.named(self.assignment)
+        refuse_unknown("check", self.check, Check)
+        refuse_unknown("order", self.order, Order)
         ways = self.overrides
         per_node = share.ranks_per_node() if self.ranks_per_node is None else self.ranks_per_node
         made = replace(
@@ -210,18 +212,6 @@ class ReaderOptions:
         if isinstance(shuffle, str):
             return shuffle.casefold() == "global"
         return shuffle is not None and shuffle.chunk == 1
-
-
-def _refuse_words(options: ReaderOptions) -> None:
-    """Raise ValueError for a word that is not known."""
-    for name, allowed in (
-        ("assignment", tuple(Assignment)),
-        ("check", get_args(Check)),
-        ("order", get_args(Order)),
-    ):
-        value = getattr(options, name)
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
 
 class Exclusion(NamedTuple):

@@ -22,7 +22,7 @@ from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
 from lmdbio.system.log import log
 
-__all__ = ["GOODBYE_SECONDS_MAX", "RootThread", "carry", "uncaught"]
+__all__ = ["GOODBYE_SECONDS_MAX", "RootThread", "carry", "launch", "uncaught"]
 
 #: Address space that must be free before the thread is started: twice a usual stack.
 LAUNCH_BYTES = 16 * 2**20
@@ -93,19 +93,6 @@ class RootThread(threading.Thread):
         self.error: BaseException | None = None
 
     # --- beginning and end
-
-    def launch(self, *, is_alone: bool) -> None:
-        """Start the thread, or have its rank do its work, block by block (``carry``).
-
-        Where that fails, ``finish`` closes what it would have read with.
-
-        Args:
-            is_alone: whether no other rank would wait for a loop that computes.
-
-        Raises:
-            MemoryError, OSError: the system starts no more threads, and other ranks would wait.
-        """
-        _launch(self, is_alone=is_alone)
 
     def run(self) -> None:
         """Do its work."""
@@ -350,11 +337,18 @@ class RootThread(threading.Thread):
 # --- beginning ---------------------------------------------------------------------------
 
 
-def _launch(thread: RootThread, *, is_alone: bool) -> None:
-    """Start a thread, as ``RootThread.launch`` says; when this ends it runs, or never will.
+def launch(thread: RootThread, *, is_alone: bool) -> None:
+    """Start a thread, or have its rank do its work, block by block (``carry``).
 
     A process that has no thread left (a container's limit, ulimit -u) reads a block when its loop
-    asks for one.
+    asks for one. When this ends the thread runs, or never will; where it fails, ``finish`` closes
+    what the thread would have read with.
+
+    Args:
+        is_alone: whether no other rank would wait for a loop that computes.
+
+    Raises:
+        MemoryError, OSError: the system starts no more threads, and other ranks would wait.
     """
     try:
         _start(thread)

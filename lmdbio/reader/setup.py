@@ -47,7 +47,7 @@ from lmdbio.reader.caching import CacheRequest
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases, count_tokens
 from lmdbio.reader.root_mail import RootMail, open_root_mail
-from lmdbio.reader.root_thread import RootThread
+from lmdbio.reader.root_thread import RootThread, launch
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.row_sources import RowSources, agree_row_sources
 from lmdbio.reader.supply import FileSupply, Supply
@@ -445,7 +445,7 @@ def _launch(
     def step() -> None:
         if make is not None:
             threads.append(make())
-            threads[0].launch(is_alone=job.alone)
+            launch(threads[0], is_alone=job.alone)
 
     _on_threads(job, threads, window, step)
     return threads[0] if threads else None

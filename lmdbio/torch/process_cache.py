@@ -107,14 +107,11 @@ def split_cache(
     Raises:
         MemoryError: it has not the memory that was asked for.
         OSError, Error: a file cannot be read, or the folder of a disk cannot be written to.
-        ValueError: there is no such rank.
     """
     if cache is None:
         return ProcessCache(Reason("keyword", "no process keeps what it has read"), None)
     assert isinstance(records, Records)  # refuse_words
     number, ranks = rank
-    if not 0 <= number < ranks:
-        raise ValueError(f"there is no rank {number} of {ranks}")
     here = ranks_on_machine(ranks)
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = Assignment(assignment).is_dealt and ranks > 1

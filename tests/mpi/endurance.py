@@ -47,7 +47,7 @@ from lmdbio.cache import clear, find
 from lmdbio.errors import PeerError
 from lmdbio.placement import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import block_size, lent, phases, root_thread, roots, supply, windows
+from lmdbio.reader import block_size, lent, phases, roots, setup, supply, windows
 from lmdbio.reader.reader import Reader
 from lmdbio.reader.shard_rows import ShardRows
 
@@ -227,8 +227,7 @@ def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:
 
 
 def while_launching(count: int) -> contextlib.AbstractContextManager[None]:
-    launch = root_thread.RootThread.launch
-    return replaced(root_thread.RootThread, "launch", at(0, broken, launch))
+    return replaced(setup, "launch", at(0, broken, setup.launch))
 
 
 @contextlib.contextmanager
