@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
@@ -352,7 +353,8 @@ class WorkerProcesses:
         return self._are_there() and len(self._all) >= count
 
     def _are_there(self) -> bool:
-        return all(one.process.is_alive() and not one.has_ended for one in self._all)
+        are_alike = self._recipe.transform is self._maker.transform  # which may be replaced
+        return are_alike and all(one.process.is_alive() and not one.has_ended for one in self._all)
 
     def start(self, count: int) -> None:
         """Begin as many as are missing, while no thread of the loader's runs a job.
@@ -362,6 +364,7 @@ class WorkerProcesses:
         if not self._are_there():
             self._end_all()
             self._ended = "the worker processes of a Loader have ended"
+            self._recipe = replace(self._recipe, transform=self._maker.transform)
         try:
             while len(self._all) < count:
                 others = [one.connection for one in self._all]

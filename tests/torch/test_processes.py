@@ -193,6 +193,17 @@ def test_samples_of_several_records_are_the_same(tmp_path: Path) -> None:
         assert same(list(loader), expected)
 
 
+def twice(data: Any) -> int:
+    return 2 * number(data)
+
+
+def test_a_transform_that_is_replaced_counts_from_the_next_iteration_on(folder: Path) -> None:
+    with by_processes(folder, transform=number, shuffle=False) as loader:
+        for transform, times in ((number, 1), (twice, 2)):
+            loader.dataset.transform = transform
+            assert torch.cat(list(loader)).tolist() == [times * one for one in range(COUNT)]
+
+
 def test_a_state_goes_on_in_any_way(folder: Path) -> None:
     with by_the_loop(folder, transform=number) as loop:
         whole = [batch.tolist() for batch in loop]
