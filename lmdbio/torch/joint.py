@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Condition
@@ -63,8 +63,9 @@ class ReaderBatches:
         workers: Workers, which choose who makes them.
         seed: seed of what samples draw.
         ahead: number of batches that wait to be asked for.
-        rows: function from an iteration to how many rows of its batch are wanted, the first ones;
-            None: all of each.
+
+    Attributes:
+        reader: the argument.
     """
 
     def __init__(
@@ -76,10 +77,8 @@ class ReaderBatches:
         *,
         seed: int,
         ahead: int,
-        rows: Callable[[int], int] | None = None,
     ) -> None:
-        self._reader, self._recipe, self._maker = reader, recipe, maker
-        self._rows, self._seed = rows, seed
+        self.reader, self._recipe, self._maker, self._seed = reader, recipe, maker, seed
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._pool = WorkerProcesses(recipe, maker)
         self._wanted = Wanted(self._threads)
@@ -147,7 +146,7 @@ class ReaderBatches:
                 self._moved.notify_all()
 
     def _source(self, iteration: int) -> Source:
-        schedule = self._reader.schedule
+        schedule = self.reader.schedule
         return Source(self._seed, schedule.place_after(iteration) // schedule.epoch_places)
 
     def _here(self, source: Source, batch: Batch) -> Any:
@@ -165,14 +164,19 @@ class ReaderBatches:
 
     def _take(self) -> tuple[int, Batch | None]:
         """Return the Reader's next iteration, and a copy of the rows that are wanted, if any."""
-        iteration = self._reader.iteration
+        iteration = self.reader.iteration
         try:
-            batch = next(self._reader)
+            batch = next(self.reader)
         except StopIteration:
             raise Ended from None
-        if self._rows is None or (rows := self._rows(iteration)) == len(batch):
+        rows = self._rows(iteration, len(batch))
+        if rows == len(batch):
             return iteration, batch.copy()
         return iteration, batch.part(slice(0, rows), batch.indices[:rows]) if rows else None
+
+    def _rows(self, _iteration: int, size: int) -> int:
+        """Return how many rows of a batch of some size are wanted, the first ones: all."""
+        return size
 
     def close(self) -> None:
         """End threads and processes. May be called twice; the Reader stays open."""
@@ -271,7 +275,8 @@ class JointBatches:
                 f"{changed}, which has {self.count} records: it has {reader.count} now; make a "
                 "new Loader"
             )
-        return _Sequence(reader, seed, self._recipe, self._maker, self._workers, self._ahead)
+        making = self._recipe, self._maker, self._workers
+        return _Sequence(reader, *making, seed=seed, ahead=self._ahead)
 
     def check(self) -> None:
         """Raise Error if this is closed, in a forked child, or if a thread of its own asks."""
@@ -282,7 +287,7 @@ class JointBatches:
                 "a Loader whose ranks cache together cannot be used in a forked child; make one"
             )
         if self._sequence is not None:
-            self._sequence.batches.check()
+            self._sequence.check()
 
     def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
         """Return the batches of the rest of an epoch; those of an earlier one end.
@@ -314,7 +319,7 @@ class JointBatches:
         sequence, self._sequence = self._sequence, None
         if sequence is not None:
             try:
-                sequence.close()
+                sequence.end().close()
             finally:
                 self._done += sequence.reader.stats()
 
@@ -347,13 +352,12 @@ class JointBatches:
             self.close()
 
 
-class _Sequence:
-    """One Reader, and how far its batches have been given to epochs.
+class _Sequence(ReaderBatches):
+    """The batches of one Reader, and how far they have been given to epochs.
 
     Args:
-        reader: Reader that began with ``Steps``; closed at the end.
-        seed: seed of its orders.
-        recipe, maker, workers, ahead: arguments of ``ReaderBatches``.
+        reader: Reader that began with ``Steps``.
+        recipe, maker, workers, seed, ahead: arguments of ``ReaderBatches``.
 
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
@@ -363,24 +367,23 @@ class _Sequence:
     def __init__(
         self,
         reader: Reader,
-        seed: int,
         recipe: Recipe,
         maker: SampleMaker,
         workers: Workers,
+        *,
+        seed: int,
         ahead: int,
     ) -> None:
         epochs = reader.schedule.epochs
         assert isinstance(epochs, SteppedEpochs)
-        self.reader, self._epochs = reader, epochs
+        self._epochs = epochs
         self.goes_on = epochs.steps.epoch, epochs.steps.used, seed
         self.current: JointEpoch | None = None
         self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
-        self.batches = ReaderBatches(
-            reader, recipe, maker, workers, seed=seed, ahead=ahead, rows=self._rows
-        )
+        super().__init__(reader, recipe, maker, workers, seed=seed, ahead=ahead)
 
-    def _rows(self, iteration: int) -> int:
+    def _rows(self, iteration: int, _size: int) -> int:
         if iteration < self._wanted_from:
             return 0
         schedule = self.reader.schedule
@@ -412,12 +415,8 @@ class _Sequence:
     def end(self) -> Reader:
         """End the workers; return the Reader, which is open still."""
         self.current = None
-        self.batches.close()
+        self.close()
         return self.reader
-
-    def close(self) -> None:
-        """End the workers, and then the Reader."""
-        self.end().close()
 
 
 class JointEpoch:
@@ -445,7 +444,7 @@ class JointEpoch:
     @property
     def is_whole(self) -> bool:
         """Whether all of its batches are there still: Ctrl-C may have taken one away."""
-        taken = max(self._sequence.batches.handed_out - self.first, 0)
+        taken = max(self._sequence.handed_out - self.first, 0)
         return taken == self._taken <= REPEATED_BATCHES_MAX
 
     def again(self) -> JointEpoch:
@@ -467,7 +466,7 @@ class JointEpoch:
             if self._next < len(self._repeated):
                 self._next += 1
                 return self._repeated[self._next - 1]
-            iteration, batch = self._sequence.batches.next()
+            iteration, batch = self._sequence.next()
             if iteration < self.first:
                 continue
             if self._taken < REPEATED_BATCHES_MAX:
