@@ -140,12 +140,14 @@ class ShardStore:
             store = replace(self, sources=sources)
             rows = ShardRows(source, store, options, stage_bytes_max, exchange, counter)
             return sources, rows
-        from lmdbio.reader.windows import HybridWindows
+        from lmdbio.reader.windows import Windows
 
         hybrid, size = HybridSources(sources), options.request_bytes_max
-        return hybrid, HybridWindows(
-            source, self.shard, hybrid, root, size, buffers, exchange, counter, waits=self.waits
-        )
+        shard = self.shard.open(source, size, counter)
+        return hybrid, Windows(
+            source, schedule, hybrid, root, size, buffers, exchange, counter, shard,
+            waits=self.waits,
+        )  # fmt: skip
 
 
 class StagedRows:

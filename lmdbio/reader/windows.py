@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import StageCounter
-from lmdbio.placement.sources import HybridSources, RoundUses, WindowSources
+from lmdbio.placement.sources import HybridSources, WindowSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
@@ -39,7 +39,7 @@ from lmdbio.reading.guarded import GuardedReads
 if TYPE_CHECKING:
     from lmdbio.cache import CacheShard  # others begin sooner without it
 
-__all__ = ["HybridWindows", "Windows"]
+__all__ = ["Windows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -52,10 +52,14 @@ class Window(LoadedRound):
     Attributes:
         reads: reads that bring it.
         address: address of the memory that they fill.
+        absent: grains that it waits for, by their places in the shard.
+        is_read: whether the reads have arrived, and the file is as it was.
     """
 
     reads: GuardedReads
     address: int
+    absent: I64
+    is_read: bool = False
 
     def close(self) -> None:
         LoadedRound.close(self)
@@ -63,7 +67,7 @@ class Window(LoadedRound):
 
 
 class Windows(RoundCache[Window]):
-    """The windows of one root, in the order of their rounds.
+    """The windows of one root, in the order of their rounds, and its shard, if it has one.
 
     Args:
         source: the root's open data set and engines; borrowed.
@@ -106,8 +110,11 @@ class Windows(RoundCache[Window]):
 
     @property
     def awaited(self) -> Awaited | None:
-        """The reads of the window that is handed on next; None: none is under way."""
-        return next((one.reads.awaited for one in self._rounds if not one.has_arrived), None)
+        """Reads of the window that is handed on next, or of grains; None: none are under way."""
+        first = next((one for one in self._rounds if not one.has_arrived), None)
+        if first is not None and not first.is_read:
+            return first.reads.awaited
+        return None if self._shard is None else self._shard.polling.awaited
 
     @property
     def progress(self) -> int | None:
@@ -133,27 +140,31 @@ class Windows(RoundCache[Window]):
     # --- reading
 
     def _read(self, following: Round) -> Window:
-        """Start to read a window into memory of its own."""
+        """Start to read a window into memory of its own, and the grains that its round needs."""
         begun = monotonic_ns()
         uses = self._sources.uses(following, self._team)
         extents = self._source.index.extents(uses.records.view(np.uint64))
         self._counter.span("locate", begun, located_records=len(uses.records))
-        number = following.epoch * self._of_epoch + following.number
-        return self._begin(number, uses, extents, 0 if self._is_for_others else uses.own)
-
-    def _begin(
-        self, number: int, uses: RoundUses, extents: _core.Extents, own_left: int
-    ) -> Window:
-        """Start to read the records of a window."""
-        slices, address, reads = self._begin_reads(extents)
-        loaded = _core.Loaded(uses.records, extents, slices, address)
+        streams, absent = self._sources.passing(uses.records), np.empty(0, np.int64)
+        if self._shard is None or streams is None:
+            places, address, reads = self._begin_reads(extents)
+        else:
+            cached, table = extents[~streams], self._shard.table
+            absent = self._shard.polling.want(cached)
+            slices, address, reads = self._begin_reads(extents[streams])
+            places = np.empty(len(extents), np.uint64)
+            places[streams] = slices
+            # Modulo 2**64, as C adds the address of the buffer.
+            base = np.uint64((self._shard.memory.address - address) % 2**64)
+            places[~streams] = base + table.places(cached)
         return Window(
-            number=number,
+            number=following.epoch * self._of_epoch + following.number,
             uses=uses,
-            loaded=loaded,
+            loaded=_core.Loaded(uses.records, extents, places, address),
             reads=reads,
             address=address,
-            own_left=own_left,
+            own_left=0 if self._is_for_others else uses.own,
+            absent=absent,
         )
 
     def _begin_reads(self, extents: _core.Extents) -> tuple[U64, int, GuardedReads]:
@@ -186,107 +197,21 @@ class Windows(RoundCache[Window]):
         return plan.slices, address, reads
 
     def _land(self, window: Window) -> bool:
-        """Hand on a window that has arrived; return whether it has."""
-        if not self._has_come(window):
+        """Hand on a window that has arrived, with the grains that it waits for.
+
+        Returns:
+            Whether it has.
+        """
+        if not window.is_read:
+            if not window.reads.poll():
+                return False
+            begun_s, ended_s = window.reads.ticket.times
+            self._slowest_s = max(ended_s - begun_s, 0.9 * self._slowest_s)
+            window.is_read = True
+        if self._shard is not None:
+            window.absent = self._shard.polling.still_missing(window.absent)
+        if len(window.absent):
             return False
         self._hand_on(window)
         self._sign()
         return True
-
-    def _has_come(self, window: Window) -> bool:
-        """Return whether a window has arrived, and the file is as it was."""
-        if not window.reads.poll():
-            return False
-        begun_s, ended_s = window.reads.ticket.times
-        self._slowest_s = max(ended_s - begun_s, 0.9 * self._slowest_s)
-        return True
-
-
-@dataclass(slots=True, kw_only=True)
-class HybridWindow(Window):
-    """A window, and the records of the shard that are used in its round.
-
-    Attributes:
-        absent: grains that it waits for, by their places in the shard.
-        is_read: whether the window itself has arrived.
-    """
-
-    absent: I64
-    is_read: bool = False
-
-
-class HybridWindows(Windows):
-    """The windows of one root, and its shard.
-
-    Args:
-        source: the root's open data set and engines; borrowed.
-        shard: shard of the root.
-        sources: say which root brings which rows.
-        team: index of the root's team in the schedule.
-        request_bytes_max: bytes per request.
-        buffers: memory for windows.
-        exchange: takes rows to other roots; None: this is the only one.
-        counter: counts what is located, planned, submitted and cached.
-        waits: whether nothing is handed out before all of the shard is there.
-    """
-
-    def __init__(
-        self,
-        source: RootSource,
-        shard: CacheShard,
-        sources: HybridSources,
-        team: int,
-        request_bytes_max: int,
-        buffers: WindowBuffers,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
-        *,
-        waits: bool,
-    ) -> None:
-        own = shard.open(source, request_bytes_max, counter)
-        super().__init__(
-            source, sources.home.schedule, sources, team, request_bytes_max, buffers, exchange,
-            counter, own, waits=waits,
-        )  # fmt: skip
-        self._hybrid, self._own = sources, own
-        self._table, self._polling = own.table, own.polling
-
-    @property
-    def awaited(self) -> Awaited | None:
-        """Reads of the window that is handed on next, or of grains; None: none are under way."""
-        first = next((one for one in self._rounds if not one.has_arrived), None)
-        if isinstance(first, HybridWindow) and not first.is_read:
-            return first.reads.awaited
-        return self._polling.awaited
-
-    # --- reading
-
-    def _begin(
-        self, number: int, uses: RoundUses, extents: _core.Extents, own_left: int
-    ) -> HybridWindow:
-        """Start to read the records that stream, and the grains of the others."""
-        streams = self._hybrid.passing(uses.records)
-        cached = extents[~streams]
-        absent = self._polling.want(cached)
-        slices, address, reads = self._begin_reads(extents[streams])
-        places = np.empty(len(extents), np.uint64)
-        places[streams] = slices
-        # Modulo 2**64, as C adds the address of the buffer.
-        base = np.uint64((self._own.memory.address - address) % 2**64)
-        places[~streams] = base + self._table.places(cached)
-        return HybridWindow(
-            number=number,
-            uses=uses,
-            loaded=_core.Loaded(uses.records, extents, places, address),
-            reads=reads,
-            address=address,
-            own_left=own_left,
-            absent=absent,
-        )
-
-    def _has_come(self, window: Window) -> bool:
-        """Return whether a window has arrived, and the grains that it waits for."""
-        assert isinstance(window, HybridWindow)
-        window.is_read = window.is_read or super()._has_come(window)
-        window.absent = self._polling.still_missing(window.absent)
-        return window.is_read and not len(window.absent)
