@@ -188,7 +188,7 @@ class Worker:
             self._input = Segment.make(needed)
         assert self._input is not None
         self._input.view[0] = 0
-        begun.copy_to(self._input.view, FLAG_BYTES)
+        begun.copy_to(self._input.address + FLAG_BYTES)
         return self._input.size if is_new else 0
 
     def _receive(self, is_wanted: Callable[[], bool], trial_seconds: float) -> Any:

@@ -130,7 +130,8 @@ class Values:
         self.lengths: Any = None
         self.values: list[Any] | None = None
         self._batch: Batch | None = None
-        self._rows: Any = None
+        #: Rows of memory that are copied: where each begins, its length, and where it comes.
+        self._rows: tuple[U64, U64, U64] | None = None
         self.size = 0
         if isinstance(batch, MixedBatch) and all(
             isinstance(p, Batch) for p in batch.parts.values()
@@ -146,23 +147,21 @@ class Values:
         first = int(starts.min()) if len(starts) else 0
         span = int((starts + self.lengths).max()) - first if len(starts) else 0
         if span * DENSE <= bytes_all:
-            self._rows = [(first, first + span, 0)]
+            whole = np.array([first, span, 0], np.uint64)
+            self._rows = whole[:1], whole[1:2], whole[2:]
             self.size, self.offsets = span, starts - np.uint64(first) + np.uint64(FLAG_BYTES)
             return
-        ends = np.cumsum(self.lengths, dtype=np.uint64)
-        places = ends - self.lengths
+        places = np.cumsum(self.lengths, dtype=np.uint64) - self.lengths
+        self._rows = starts, self.lengths, places
         self.size, self.offsets = bytes_all, places + np.uint64(FLAG_BYTES)
-        stops = (starts + self.lengths).tolist()
-        self._rows = list(zip(starts.tolist(), stops, places.tolist(), strict=True))
 
-    def copy_to(self, view: memoryview, offset: int) -> None:
-        """Copy the values to memory, from an offset on."""
-        if self._batch is None:
+    def copy_to(self, address: int) -> None:
+        """Copy the values to memory."""
+        if self._batch is None or self._rows is None:
             return
-        buffer = self._batch.buffer
-        into = np.frombuffer(view, np.uint8)
-        for begin, end, at in self._rows:
-            into[offset + at : offset + at + end - begin] = buffer[begin:end]
+        starts, lengths, places = self._rows
+        base = np.uint64(self._batch.buffer.ctypes.data)
+        _core.copy_rows(starts + base, lengths, places + np.uint64(address))
         self._batch = None  # its memory is needed no longer
 
 
