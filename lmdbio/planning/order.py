@@ -28,7 +28,17 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.planning.shuffle import GLOBAL, MIXED_COUNT_MAX, Shuffle
 
-__all__ = ["Epoch", "EpochOrder", "Epochs", "Shard", "Steps", "random_words", "split_share"]
+__all__ = [
+    "GOLDEN",
+    "Epoch",
+    "EpochOrder",
+    "Epochs",
+    "Shard",
+    "Steps",
+    "mix_bits",
+    "random_words",
+    "split_share",
+]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -38,7 +48,8 @@ ROUNDS = 8
 #: With more the two sides of the network would not fit 64 bits.
 COUNT_MAX = 2**62
 _MASK = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+#: Of SplitMix64: what is added between two numbers.
+GOLDEN = 0x9E3779B97F4A7C15
 #: Added to a key: of the permutations inside windows.
 _INNER = 0xD1B54A32D192ED03
 
@@ -258,7 +269,7 @@ def _inverse(shuffle: Shuffle) -> I64:
 @lru_cache(maxsize=16)
 def _shuffling(count: int, seed: int | None, number: int, shuffle: Shuffle) -> _core.Shuffling:
     keys = _keys(seed or 0, number)
-    inner = [_mixed(key + _INNER) for key in keys.tolist()]
+    inner = [mix_bits(key + _INNER) for key in keys.tolist()]
     return _core.Shuffling(
         count,
         shuffle.chunk,
@@ -272,18 +283,18 @@ def _shuffling(count: int, seed: int | None, number: int, shuffle: Shuffle) -> _
 
 def _keys(seed: int, number: int) -> U64:
     """A key for each round."""
-    key = _mixed(number + _GOLDEN)
+    key = mix_bits(number + GOLDEN)
     while True:  # all words of the seed, and its sign
-        key = _mixed((key ^ (seed & _MASK)) + _GOLDEN)
+        key = mix_bits((key ^ (seed & _MASK)) + GOLDEN)
         if -(2**63) <= seed < 2**63:
             break
         seed >>= 64
-    return np.array([_mixed(key + i * _GOLDEN) for i in range(1, ROUNDS + 1)], np.uint64)
+    return np.array([mix_bits(key + i * GOLDEN) for i in range(1, ROUNDS + 1)], np.uint64)
 
 
 def random_words(seed: int, number: int, places: I64) -> U64:
     """Return 64 random bits for each of some places of an epoch, by SplitMix64: uint64."""
-    value = (places.view(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    value = (places.view(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
     value += _keys(seed, number)[0]
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -291,7 +302,7 @@ def random_words(seed: int, number: int, places: I64) -> U64:
     return words
 
 
-def _mixed(value: int) -> int:
+def mix_bits(value: int) -> int:
     """Each bit of the result depends on all of the value's, modulo 2**64 (as in csrc/order.c)."""
     value &= _MASK
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK

@@ -27,6 +27,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from lmdbio.planning.order import GOLDEN, mix_bits
+
 __all__ = [
     "Indexed",
     "Making",
@@ -36,7 +38,6 @@ __all__ = [
     "sample_info",
 ]
 
-_MASK = 2**64 - 1
 #: While a transform has drawn nothing for so many samples, torch's functions are not looked at any
 #: more: that costs microseconds a call. A draw by any of the modules begins it anew.
 MONITORED_SAMPLES = 256
@@ -156,13 +157,9 @@ class Making:
         """Return a seed of 64 bits."""
         if index is None:  # a batch's begins as its first sample, and goes another way
             index = -1 - int(self.batch.indices[0]) if len(self.batch) else -1
-        # SplitMix64's finaliser after each part, as in planning/order.
         key = 0
         for part in (*self.source, index):
-            key = (key ^ (part & _MASK)) + 0x9E3779B97F4A7C15 & _MASK
-            key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-            key = (key ^ (key >> 27)) * 0x94D049BB133111EB & _MASK
-            key ^= key >> 31
+            key = mix_bits((key ^ part) + GOLDEN)
         return key
 
 

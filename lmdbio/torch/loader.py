@@ -284,9 +284,6 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @property
     def dataset(self) -> Dataset:
         """The data set, whose samples these are; read past the cache where ranks share one."""
@@ -298,9 +295,6 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         return BatchSampler.over(self._cursor)
 
     def __iter__(self) -> Generator[Any, None, None]:
-        return self._batches()
-
-    def _batches(self) -> Generator[Any, None, None]:
         # Begun when the first batch is asked for: trainers make iterations that they do not use,
         # and say the epoch afterwards.
         self._source.check()

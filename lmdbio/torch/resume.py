@@ -341,11 +341,10 @@ class EpochSlice:
         self,
         epoch: EpochOrder,
         shard: Shard,
-        owner: Owner | None = None,
-        source: Source | None = None,
+        owner: Owner | None,
+        source: Source,
     ) -> None:
-        self.epoch, self.shard, self._owner = epoch, shard, owner
-        self.source = Source(0, epoch.number) if source is None else source
+        self.epoch, self.shard, self._owner, self.source = epoch, shard, owner, source
         self._batches = shard.batches
         self._drawn: tuple[range, list[I64]] = range(0), []  # steps, and the samples of each
 

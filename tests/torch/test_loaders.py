@@ -43,6 +43,7 @@ from lmdbio.torch import (
     ReaderLoader,
     state_of,
 )
+from lmdbio.torch.draws import Source
 from lmdbio.torch.joint import ReaderBatches
 from lmdbio.torch.resume import EpochSlice
 from tests.support import databases
@@ -707,7 +708,7 @@ def test_samples_drawn_together_are_those_of_each_step(seed: int) -> None:
     even, drop_last = draw.random() < 0.5, draw.random() < 0.5
     for rank in range(ranks):
         shard = Shard(count, size, rank, ranks, used, drop_last=drop_last, even=even)
-        epoch_slice = EpochSlice(epoch, shard)
+        epoch_slice = EpochSlice(epoch, shard, None, Source(0, epoch.number))
         steps = list(range(len(shard)))
         if draw.random() < 0.5:
             draw.shuffle(steps)
