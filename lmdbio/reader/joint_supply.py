@@ -26,13 +26,10 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
-from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.observe.stats import Stats
 from lmdbio.placement.sources import CachedSources, HybridSources, WindowSources, row_epochs
-from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.flow import NAP_SHARE, Flight
-from lmdbio.reader.roots import RootSource
-from lmdbio.reader.round_cache import LoadedRound, RoundCache
+from lmdbio.reader.round_cache import LoadedRound, RootContext, RoundCache
 from lmdbio.reader.rows import END_MS_MAX, Assembly, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock, Supply
 from lmdbio.system.log import log
@@ -100,34 +97,26 @@ class JointSupply(Supply):
     """Brings the rows of one root's blocks together. Owns all but ``window``.
 
     Args:
-        source: the root's open data set and engines.
-        schedule: says which records a block has.
+        context: values by which the root brings rows.
         sources: says which root brings which of them.
         rounds: records that this root has in memory.
-        team: index of this root's team in the schedule.
         window: window whose slots the supply fills.
-        options: options of the reads of rows that no root brings.
-        exchange: brings other roots' rows; None: there is no other root, or no exchange.
-        counter: counts what is located, planned and submitted.
     """
 
     def __init__(
         self,
-        source: RootSource,
-        schedule: Schedule,
+        context: RootContext,
         sources: AnySources,
         rounds: RoundCache[Any],
-        team: int,
         window: share.NodeWindow,
-        options: PlanOptions,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
     ) -> None:
+        source = context.source
         super().__init__(source.index.path)
-        self._source, self._team, self._window = source, team, window
-        self._schedule, self._sources, self._rounds = schedule, sources, rounds
-        self._counter, self._exchange, self._copier = counter, exchange, _core.Copier()
-        self._read_rows = partial(FileRows, source, options, pool=_core.MemoryPool())
+        self._source, self._team, self._window = source, context.root, window
+        self._schedule, self._sources, self._rounds = context.schedule, sources, rounds
+        self._counter, self._exchange = context.counter, context.exchange
+        self._copier, pool = _core.Copier(), _core.MemoryPool()
+        self._read_rows = partial(FileRows, source, context.options, pool=pool)
         self._filled: Assembly | None = None
         self._has_left = False
         self._backpressure = Backpressure(rounds, self.path)

@@ -23,17 +23,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, share
-from lmdbio.observe.stats import Source, StageCounter, Stats
+from lmdbio import _core
+from lmdbio.observe.stats import Source, Stats
 from lmdbio.placement.base import Placement
 from lmdbio.placement.owners import RecordSources, room_of
 from lmdbio.placement.sources import RoundUses
-from lmdbio.planning.reads import PlanOptions, spread
-from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.planning.reads import spread
 from lmdbio.reader.flow import Awaited
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.round_cache import BlockCache, LoadedRound
+from lmdbio.reader.round_cache import BlockCache, LoadedRound, RootContext
 from lmdbio.reader.rows import FileRows
 
 __all__ = ["RecordRows", "RecordStore", "record_rooms"]
@@ -83,32 +81,22 @@ class RecordRows(BlockCache[RecordBlock]):
     """The records that one root caches.
 
     Args:
-        source: the root's open data set and engines; borrowed.
         sources: says what the root brings.
-        root: index of the root in the schedule.
         memory: memory for the records.
-        options: options of the reads.
-        exchange: takes rows to other roots; None: this is the only one.
-        counter: counts what is located, submitted and cached.
-        waits: whether nothing is handed out before all is there.
+        context, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
         self,
-        source: RootSource,
+        context: RootContext,
         sources: RecordSources,
-        root: int,
         memory: _core.Memory,
-        options: PlanOptions,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
         *,
         waits: bool,
     ) -> None:
-        super().__init__(sources.schedule.blocks, exchange, waits=waits)
-        self._source, self._sources, self._root = source, sources, root
-        self._memory, self._options, self._counter = memory, options, counter
-        self._records = sources.owners.owned(root)
+        super().__init__(context, waits=waits)
+        self._sources, self._root, self._memory = sources, context.root, memory
+        self._records = sources.owners.owned(context.root)
         self._states = np.zeros(len(self._records), np.uint8)
         self._left = len(self._records)  # records that are not there
         sizes = np.zeros(len(self._records), np.int64)
@@ -285,32 +273,16 @@ class RecordStore:
         """Return the same store, which says whether all of it is read beforehand."""
         return replace(self, is_warm=is_warm)
 
-    def open(
-        self,
-        source: RootSource,
-        schedule: Schedule,
-        options: PlanOptions,
-        buffers: WindowBuffers,  # noqa: ARG002 (as of ShardStore)
-        stage_bytes_max: int,  # noqa: ARG002
-        exchange: share.Exchange | None,
-        counter: StageCounter,
-    ) -> tuple[RecordSources, RecordRows]:
+    def open(self, context: RootContext) -> tuple[RecordSources, RecordRows]:
         """Return which root brings what by a schedule, and what this one has in memory.
 
         Args:
-            source: the root's open data set and engines; borrowed.
-            schedule: schedule of the job.
-            options: options of the reads.
-            buffers, stage_bytes_max: nothing, for all of it is in memory.
-            exchange: takes rows to other roots; None: nothing is sent.
-            counter: counts what is located, planned and submitted.
+            context: values by which the root brings rows; borrowed.
         """
-        sizes = record_rooms(source)
+        schedule, sizes = context.schedule, record_rooms(context.source)
         owners = self.rule.owners(schedule, sizes, self.rooms, is_warm=self.is_warm)
         sources = RecordSources(schedule, owners)
-        return sources, RecordRows(
-            source, sources, self.root, self.memory, options, exchange, counter, waits=self.is_warm
-        )
+        return sources, RecordRows(context, sources, self.memory, waits=self.is_warm)
 
 
 def record_rooms(source: RootSource) -> I64:

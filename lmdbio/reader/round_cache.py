@@ -14,20 +14,24 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.observe.stats import Source, Stats
+from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.placement.sources import BlockSources, RoundUses
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.planning.schedule import Schedule
+from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flow import Awaited
+from lmdbio.reader.roots import RootSource
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheShard  # others begin sooner without it
 
-__all__ = ["BlockCache", "LoadedRound", "RoundCache"]
+__all__ = ["BlockCache", "LoadedRound", "RootContext", "RoundCache"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -79,6 +83,31 @@ class LoadedRound:
         return is_shipped and not self.copies
 
 
+class RootContext(NamedTuple):
+    """The values by which a root brings rows, out of its memory and others'.
+
+    Attributes:
+        source: its open data set and engines.
+        schedule: schedule of the job.
+        root: index of the root in the schedule.
+        options: options of its reads from the data file.
+        buffers: memory for windows; none: each of its rows has an owner, or is read by itself.
+        stage_bytes_max: largest size of rows on their way from a disk; more only for one block.
+        exchange: takes rows to other roots, and brings theirs; None: this is the only one, or
+            nothing is sent.
+        counter: counts what is located, planned, submitted and cached.
+    """
+
+    source: RootSource
+    schedule: Schedule
+    root: int
+    options: PlanOptions
+    buffers: WindowBuffers
+    stage_bytes_max: int
+    exchange: share.Exchange | None
+    counter: StageCounter
+
+
 R = TypeVar("R", bound=LoadedRound)
 
 
@@ -86,19 +115,17 @@ class RoundCache(ABC, Generic[R]):
     """The records that one root has in memory, in the order of their rounds.
 
     Args:
-        exchange: takes rows to other roots; None: this is the only one.
+        context: values by which the root brings them; borrowed.
         shard: shard of the root, open; None: it has none.
-        waits: whether nothing is handed out before all of the shard is there.
+        waits: whether nothing is handed out before all that it caches is there.
     """
 
     def __init__(
-        self,
-        exchange: share.Exchange | None,
-        shard: CacheShard | None = None,
-        *,
-        waits: bool = False,
+        self, context: RootContext, shard: CacheShard | None = None, *, waits: bool = False
     ) -> None:
-        self._exchange, self._shard, self._waits = exchange, shard, waits
+        self._source, self._options = context.source, context.options
+        self._counter, self._exchange = context.counter, context.exchange
+        self._shard, self._waits = shard, waits
         self._rounds: deque[R] = deque()  # those that are not used up, oldest first
         self._is_closed = False
         self._is_for_others = False  # this root's own team needs no more
@@ -238,20 +265,14 @@ class BlockCache(RoundCache[R]):
     """Records that stay in memory: a round is a block, and nothing is read for it twice.
 
     Args:
-        blocks: number of blocks; None: endless.
-        exchange, shard, waits: arguments of ``RoundCache``.
+        context, shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
-        self,
-        blocks: int | None,
-        exchange: share.Exchange | None,
-        shard: CacheShard | None = None,
-        *,
-        waits: bool,
+        self, context: RootContext, shard: CacheShard | None = None, *, waits: bool
     ) -> None:
-        super().__init__(exchange, shard, waits=waits)
-        self._blocks = blocks
+        super().__init__(context, shard, waits=waits)
+        self._blocks = context.schedule.blocks  # None: endless
         self._next = 0  # block
 
     @property

@@ -230,31 +230,33 @@ def _supply(
         mapped_bytes_max = 0 if source.choice.demanded else spare_bytes(sizing, window.layout)
         return FileSupply(source, schedule, team, window, mail, size, mapped_bytes_max, counter)
     from lmdbio.reader.joint_supply import AnySources, JointSupply  # others begin sooner without
+    from lmdbio.reader.round_cache import RootContext
     from lmdbio.reader.windows import Windows
 
     exchange: share.Exchange | None = None
     if rows.are_sent and rows.mpi is not None and mail.mail is not None:
         roots = [ranks[0] for ranks in schedule.teams]
         exchange = share.Exchange(rows.mpi, mail.mail, roots, team, sizing.messages)
-    options = PlanOptions(source.choice.gap_bytes_max, size)
+    # Beside what is cached, no byte is read that is not needed.
+    options = PlanOptions(source.choice.gap_bytes_max if store is None else 0, size)
+    stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
+    context = RootContext(
+        source, schedule, team, options, buffers, stage_bytes_max, exchange, counter
+    )
     sources: AnySources
     rounds: RoundCache[Any]
     try:
         if store is None:
             assert sizing.sliced is not None
             sources = WindowSources(schedule, sizing.sliced)
-            rounds = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
+            rounds = Windows(context, sources)
         else:
-            options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-            stage_bytes_max = sizing.stage_bytes(schedule.block_iterations)
-            sources, rounds = store.open(
-                source, schedule, options, buffers, stage_bytes_max, exchange, counter
-            )
+            sources, rounds = store.open(context)
     except BaseException:
         if exchange is not None:
             exchange.close()
         raise
-    return JointSupply(source, schedule, sources, rounds, team, window, options, exchange, counter)
+    return JointSupply(context, sources, rounds, window)
 
 
 # --- the steps ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, share
+from lmdbio import _core
 from lmdbio.cache import (
     LIMITS,
     CacheShard,
@@ -35,16 +35,14 @@ from lmdbio.cache import (
     StagingRing,
     on_disk,
 )
-from lmdbio.observe.stats import Source, StageCounter
+from lmdbio.observe.stats import Source
 from lmdbio.placement.homes import Room
 from lmdbio.placement.owners import room_of
 from lmdbio.placement.sources import HomeSources, HybridSources
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flow import Awaited
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.round_cache import BlockCache, LoadedRound, RoundCache
+from lmdbio.reader.round_cache import BlockCache, LoadedRound, RootContext, RoundCache
 from lmdbio.reader.rows import FileRows
 
 __all__ = ["ShardRows", "ShardStore"]
@@ -114,40 +112,21 @@ class ShardStore:
         """Return the same store, whose sources say whether all of it is there beforehand."""
         return replace(self, sources=replace(self.sources, is_warm=is_warm))
 
-    def open(
-        self,
-        source: RootSource,
-        schedule: Schedule,
-        options: PlanOptions,
-        buffers: WindowBuffers,
-        stage_bytes_max: int,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
-    ) -> tuple[HomeSources | HybridSources, RoundCache[Any]]:
+    def open(self, context: RootContext) -> tuple[HomeSources | HybridSources, RoundCache[Any]]:
         """Return which root brings what by a schedule, and what this one has in memory.
 
         Args:
-            source: the root's open data set and engines; borrowed.
-            schedule: schedule of the job.
-            options: options of the reads.
-            buffers: memory for windows of the records that nobody owns; none: they have none.
-            stage_bytes_max: largest size of rows on their way from the disk.
-            exchange: takes rows to other roots; None: nothing is sent.
-            counter: counts what is located, planned and submitted.
+            context: values by which the root brings rows; borrowed.
         """
-        sources, root = replace(self.sources, schedule=schedule), self.root
-        if not buffers.count:
-            store = replace(self, sources=sources)
-            rows = ShardRows(source, store, options, stage_bytes_max, exchange, counter)
-            return sources, rows
+        sources = replace(self.sources, schedule=context.schedule)
+        size = context.options.request_bytes_max
+        shard = self.shard.open(context.source, size, context.counter)
+        if not context.buffers.count:
+            return sources, ShardRows(context, sources, shard, waits=self.waits)
         from lmdbio.reader.windows import Windows
 
-        hybrid, size = HybridSources(sources), options.request_bytes_max
-        shard = self.shard.open(source, size, counter)
-        return hybrid, Windows(
-            source, schedule, hybrid, root, size, buffers, exchange, counter, shard,
-            waits=self.waits,
-        )  # fmt: skip
+        hybrid = HybridSources(sources)
+        return hybrid, Windows(context, hybrid, shard, waits=self.waits)
 
 
 class StagedRows:
@@ -282,30 +261,18 @@ class ShardRows(BlockCache[ShardBlock]):
     """The rows of one root's shard.
 
     Args:
-        source: the root's open data set and engines; borrowed.
-        store: shard of the root, and what it is used for.
-        options: options of the reads from the data file.
-        stage_bytes_max: largest size of rows on their way from the disk; more only for one block.
-        exchange: takes rows to other roots; None: this is the only one.
-        counter: counts what is located and submitted.
+        sources: says what the root brings.
+        context, shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
-        self,
-        source: RootSource,
-        store: ShardStore,
-        options: PlanOptions,
-        stage_bytes_max: int,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
+        self, context: RootContext, sources: HomeSources, shard: CacheShard, *, waits: bool
     ) -> None:
-        shard = store.shard.open(source, options.request_bytes_max, counter)
-        super().__init__(store.sources.blocks, exchange, shard, waits=store.waits)
-        self._source, self._counter, self._options = source, counter, options
-        self._sources, self._team, self._own = store.sources, store.root, shard
+        super().__init__(context, shard, waits=waits)
+        self._sources, self._team, self._own = sources, context.root, shard
         self._table, self._polling = shard.table, shard.polling
         self._address = shard.memory.address
-        self._ring = StagingRing(stage_bytes_max)
+        self._ring = StagingRing(context.stage_bytes_max)
         self._is_held_up = False
 
     @property

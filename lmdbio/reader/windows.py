@@ -17,23 +17,19 @@ other is shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, share
-from lmdbio.observe.stats import StageCounter
+from lmdbio import _core
 from lmdbio.placement.sources import HybridSources, WindowSources
-from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.reads import plan_reads
 from lmdbio.planning.rounds import Round
-from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flow import Awaited
-from lmdbio.reader.roots import RootSource
-from lmdbio.reader.round_cache import LoadedRound, RoundCache
+from lmdbio.reader.round_cache import LoadedRound, RootContext, RoundCache
 from lmdbio.reading.guarded import GuardedReads
 
 if TYPE_CHECKING:
@@ -70,36 +66,24 @@ class Windows(RoundCache[Window]):
     """The windows of one root, in the order of their rounds, and its shard, if it has one.
 
     Args:
-        source: the root's open data set and engines; borrowed.
-        schedule: schedule of the job.
-        sources: says which root brings which rows, by that schedule.
-        team: index of the root's team in the schedule.
-        request_bytes_max: bytes per request.
-        buffers: memory for windows.
-        exchange: takes rows to other roots; None: this is the only one.
-        counter: counts what is located, planned and submitted.
-        shard, waits: arguments of ``RoundCache``.
+        sources: says which root brings which rows.
+        context, shard, waits: arguments of ``RoundCache``.
     """
 
     def __init__(
         self,
-        source: RootSource,
-        schedule: Schedule,
+        context: RootContext,
         sources: WindowSources | HybridSources,
-        team: int,
-        request_bytes_max: int,
-        buffers: WindowBuffers,
-        exchange: share.Exchange | None,
-        counter: StageCounter,
         shard: CacheShard | None = None,
         *,
         waits: bool = False,
     ) -> None:
-        super().__init__(exchange, shard, waits=waits)
-        self._source, self._sources, self._team = source, sources, team
-        self._counter = counter
+        super().__init__(context, shard, waits=waits)
+        self._sources, self._team = sources, context.root
+        buffers, schedule = context.buffers, context.schedule
         self._buffers = buffers
-        self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+        gap_bytes_max = context.source.choice.gap_bytes_max
+        self._options = replace(context.options, gap_bytes_max=gap_bytes_max)
         self._following: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
         self._end = None if schedule.end is None else schedule.first_place + schedule.end
         self._of_epoch = sources.sequence.per_epoch
