@@ -82,11 +82,13 @@ class Sizing:
         slots: least number of slots.
         budget: bytes of this root's part of the window.
         apart: bytes of the budget that slots cannot have.
+        roots_here: number of roots on this machine, which share its memory.
         takes_turns: whether roots read in turn (``Mode.tokens``).
         takes_copies: whether rows may be copied to their slots (``is_joint``).
         sliced: the order whose windows roots may read in slices; None: they read block by block.
 
     Attributes:
+        roots_here: the argument.
         request_bytes_max: bytes per request; 0 before ``measure``.
         sliced: order that roots may read in slices; None once ``drop_windows`` was called.
         window_buffers: buffers of this root, which is alone or exchanges rows with the others.
@@ -100,6 +102,7 @@ class Sizing:
         slots: int,
         budget: int,
         apart: int,
+        roots_here: int,
         *,
         takes_turns: bool,
         takes_copies: bool = False,
@@ -107,7 +110,7 @@ class Sizing:
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
         self._budget, self._outside, self._stages = budget, apart, 0
-        self._rows = _rows_max(schedule, team)
+        self._rows, self.roots_here = _rows_max(schedule, team), roots_here
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
@@ -137,13 +140,12 @@ class Sizing:
         buffers = self.window_buffers.count * self.window_buffers.size + self._disk_buffer
         return self._outside + self._stages + buffers + self.messages * MESSAGE_BYTES
 
-    def measure(self, job: share.Job, source: RootSource, roots_here: int) -> None:
+    def measure(self, job: share.Job, source: RootSource) -> None:
         """Go through all extents once, where the source knows them, to bound a block's bytes.
 
         Args:
             job: job of this rank.
             source: the root's open data set and engines.
-            roots_here: number of roots on this machine, which share its shared memory.
         """
         if self.request_bytes_max:
             return
@@ -155,7 +157,7 @@ class Sizing:
         if isinstance(source.index, CursorWalk):
             # Any block may be as large as the budget allows; memory is taken as it is filled.
             self._is_known = False
-            self._budget = min(self._budget, _shared_room(job) // roots_here)
+            self._budget = min(self._budget, _shared_room(job) // self.roots_here)
             self._set_apart_stages(source)
             return
         self._bound = FootprintBound(self._schedule.count, step)

@@ -26,7 +26,6 @@ from lmdbio.system.log import log
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile, LeftGrains
     from lmdbio.locate.open_database import OpenDatabase
-    from lmdbio.placement.homes import Room
     from lmdbio.reader.record_rows import RecordStore
     from lmdbio.reader.shard_rows import ShardStore
 
@@ -105,7 +104,7 @@ class _Offer(NamedTuple):
     """The room and the part that a root has, before owners are settled.
 
     Attributes:
-        room: memory and disk that this root has for its shard.
+        memory, disk: room that this root has for its shard, bytes.
         need: bytes of memory that it takes at most, of those that were asked for.
         request_bytes_max: bytes of a request.
         silence: reason why it cannot send rows; empty: it can.
@@ -113,7 +112,8 @@ class _Offer(NamedTuple):
             there is none.
     """
 
-    room: Room
+    memory: int
+    disk: int
     need: int
     request_bytes_max: int
     silence: str
@@ -166,8 +166,6 @@ def agree_cache(
     schedule: Schedule,
     source: RootSource | None,
     sizing: Sizing,
-    *,
-    roots_here: int,
 ) -> CachedParts:
     """Settle what each root caches, and take the room for it. Collective over the job.
 
@@ -176,7 +174,6 @@ def agree_cache(
         schedule: schedule of all ranks.
         source: data set of this root, whose cache file it gets; None where this rank is no root.
         sizing: sizing of this root's slots, which measures the records.
-        roots_here: number of roots on this machine.
 
     Raises:
         MemoryError: a root has not the memory that was asked for.
@@ -186,8 +183,7 @@ def agree_cache(
     cache = request.cache
     if cache is None:
         return CachedParts(None, False, False, 0, 0, 0, False, None, request.reason)
-    from lmdbio.cache import LIMITS  # others begin sooner without these
-    from lmdbio.placement.homes import Room
+    from lmdbio.cache import LIMITS  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
     roots, team = len(schedule.teams), schedule.team_of(job.rank)
@@ -198,16 +194,11 @@ def agree_cache(
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
-        sizing.measure(job, source, roots_here)
-        beside = copied_window_bytes(sizing, source.mode.block_iterations)
-        need, available = _need(request, schedule, source), available_bytes() // roots_here
-        if request.left is not None:  # that memory is this root's already
-            available += request.left.present_bytes
-        who = f"{roots_here} roots"
-        memory = memory_room(cache, available, need, who, source.index.path, beside)
-        file, disk = take_disk(cache, source.index, team, roots, roots_here)
-        source.cache_file, left = file, None if file is None else file.left
-        return _Offer(Room(memory, disk), need, sizing.request_bytes_max, silence, left)
+        sizing.measure(job, source)
+        memory, need = _memory(request, cache, schedule, source, sizing)
+        source.cache_file, disk = take_disk(cache, source.index, team, roots, sizing.roots_here)
+        left = None if source.cache_file is None else source.cache_file.left
+        return _Offer(memory, disk, need, sizing.request_bytes_max, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
@@ -236,11 +227,12 @@ def _store(
     Raises:
         MemoryError, OSError: it cannot be had.
     """
+    from lmdbio.placement.homes import Room
     from lmdbio.placement.sources import HomeSources
     from lmdbio.reader.record_rows import RecordStore
     from lmdbio.reader.shard_rows import ShardStore
 
-    room, index, rooms = offers[team].room, source.index, [one.room for one in offers]
+    index, rooms = source.index, [Room(one.memory, one.disk) for one in offers]
     assert not isinstance(index, CursorWalk)  # refused with the arguments
     if request.rule.ownership is not None:
         memory = _core.MappedMemory(max(1, offers[team].need))
@@ -248,7 +240,7 @@ def _store(
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
     homes = request.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
     sources = HomeSources(schedule, homes)
-    return ShardStore.of(sources, team, room, source, request.left, waits=request.is_warm)
+    return ShardStore.of(sources, team, rooms[team], source, request.left, waits=request.is_warm)
 
 
 def _reason(text: str, silence: str, hint: str) -> Reason:
@@ -287,17 +279,36 @@ def _text(request: CacheRequest, taken: list[_Taken]) -> str:
     return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}"
 
 
-def _need(request: CacheRequest, schedule: Schedule, source: RootSource) -> int:
-    """Return the bytes of memory that a root takes at most, of those that were asked for."""
-    if not isinstance(request.cache, Cache):
-        return 0  # none were
-    if request.rule.ownership is None:
-        whole = source.engine.size() // len(schedule.teams)
-    else:
-        from lmdbio.reader.record_rows import record_rooms  # others begin sooner without it
+def _memory(
+    request: CacheRequest,
+    cache: Cache | str,
+    schedule: Schedule,
+    source: RootSource,
+    sizing: Sizing,
+) -> tuple[int, int]:
+    """Return how many bytes of memory a root caches at most, beside its window.
 
-        whole = int(record_rooms(source).sum())
-    return min(int(request.cache.memory), whole)
+    Returns:
+        These; and how many it takes at most, of those that were asked for.
+
+    Raises:
+        MemoryError: it has not the memory that was asked for.
+    """
+    need, here = 0, sizing.roots_here  # "auto" asks for none
+    if isinstance(cache, Cache):
+        if request.rule.ownership is None:
+            whole = source.engine.size() // len(schedule.teams)
+        else:
+            from lmdbio.reader.record_rows import record_rooms  # others begin sooner without it
+
+            whole = int(record_rooms(source).sum())
+        need = min(int(cache.memory), whole)
+    available = available_bytes() // here
+    if request.left is not None:  # that memory is this root's already
+        available += request.left.present_bytes
+    beside = copied_window_bytes(sizing, source.mode.block_iterations)
+    who, path = f"{here} roots", source.index.path
+    return memory_room(cache, available, need, who, path, beside), need
 
 
 def memory_room(

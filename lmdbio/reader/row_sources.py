@@ -24,12 +24,7 @@ __all__ = ["RowSources", "agree_row_sources"]
 
 
 def _agree_windows(
-    job: share.Job,
-    sliced: Sliced,
-    sizing: Sizing,
-    source: RootSource | None,
-    *,
-    roots_here: int,
+    job: share.Job, sliced: Sliced, sizing: Sizing, source: RootSource | None
 ) -> tuple[_core.MpiLibrary | None, Sliced]:
     """Settle whether roots read whole windows, and exchange rows. Collective over the job.
 
@@ -38,7 +33,6 @@ def _agree_windows(
     Args:
         sliced: order that roots are to read in slices.
         source: data set of this root; None where this rank is no root.
-        roots_here: number of roots on this machine.
 
     Returns:
         On roots the MPI library that carries rows, None: no row goes from root to root; and the
@@ -52,7 +46,7 @@ def _agree_windows(
         nonlocal library
         if source is None:
             return ""
-        sizing.measure(job, source, roots_here)
+        sizing.measure(job, source)
         if not sizing.window_buffers.count:
             return sizing.why_no_windows
         if not sizing.messages:
@@ -94,8 +88,6 @@ def agree_row_sources(
     schedule: Schedule,
     source: RootSource | None,
     assignment: Assignment,
-    *,
-    roots_here: int,
 ) -> RowSources:
     """Settle whether roots cache parts of the file, or read windows. Collective over the job.
 
@@ -103,12 +95,12 @@ def agree_row_sources(
         assignment: assignment that was asked for.
         schedule: schedule by which sizes are settled: strided where it is to be local.
     """
-    caching = agree_cache(job, request, schedule, source, sizing, roots_here=roots_here)
+    caching = agree_cache(job, request, schedule, source, sizing)
     if request.rule.streams:
         schedule, caching, sliced = _mix(request.rule, schedule, caching, sliced)
         if sliced.epochs is None:
             sizing.drop_windows()
-    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
+    library, windows = _agree_windows(job, sliced, sizing, source)
     if caching.are_cached:
         is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
         is_whole |= windows.are_read

@@ -150,19 +150,15 @@ def _make(
             job, options, teams, facts, is_shared=is_shared, request=request
         )
         team = plain.team_of(job.rank)
-        memory = teams.budget_bytes, teams.apart_bytes
+        memory = teams.budget_bytes, teams.apart_bytes, teams.machine_roots
         takes = {"takes_turns": tokens > 0, "takes_copies": bool(request.cache or sliced.epochs)}
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
-        here = teams.machine_roots
         # Over the job, 1 or 2 MEETINGs where roots cache something, and 1 where they read windows.
-        asked = options.sharing
-        rows = agree_row_sources(
-            job, request, sliced, sizing, plain, source, asked, roots_here=here
-        )
+        rows = agree_row_sources(job, request, sliced, sizing, plain, source, options.sharing)
         if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
-        k, modes = _agree_block(job, sizing, source, roots_here=here)
+        k, modes = _agree_block(job, sizing, source)
         schedule = replace(rows.schedule, block_iterations=k)
         job.hold()  # from now on others wait for this rank, or use a window with it
         # Over the job, 1 MEETING, and a Dup.
@@ -404,13 +400,12 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
 
 
 def _agree_block(
-    job: share.Job, sizing: Sizing, source: RootSource | None, *, roots_here: int
+    job: share.Job, sizing: Sizing, source: RootSource | None
 ) -> tuple[int, list[Mode | None]]:
     """Settle how many iterations a block has. Collective over the job.
 
     Args:
         source: data set of this root; None where this rank is no root.
-        roots_here: number of roots on this machine.
 
     Returns:
         The least number that a root proposes, and the mode of each rank that is a root.
@@ -419,7 +414,7 @@ def _agree_block(
     def propose() -> int | None:
         if source is None:
             return None
-        sizing.measure(job, source, roots_here)
+        sizing.measure(job, source)
         return sizing.propose(source.mode.block_iterations)
 
     k = min(proposed for proposed in job.together(propose) if proposed is not None)
