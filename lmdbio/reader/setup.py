@@ -168,12 +168,11 @@ def _make(
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         rest = window, rows.caching.left, job.end  # before the thread begins, whose end lets it go
-        make: Callable[[], RootThread] | None = None
+        make: Callable[[], Supply] | None = None
         if source is not None:
             parts = schedule, team, window, mail, rows, sizing, counter
-            supply = partial(_supply, source, *parts)
-            make = partial(_root_thread, window, schedule, supply, mail, counter)
-        thread = _launch(job, window, make)  # over the job, 1 MEETING
+            make = partial(_supply, source, *parts)
+        thread = _launch(job, window, schedule, mail, counter, make)  # over the job, 1 MEETING
     finally:
         if thread is None and source is not None:
             source.close()
@@ -197,17 +196,6 @@ def _settled(
         tokens=tokens,
         phases=1 + (rows.windows.are_read and rows.are_sent),
     )
-
-
-def _root_thread(
-    window: share.NodeWindow,
-    schedule: Schedule,
-    supply: Callable[[], Supply],
-    mail: RootMail,
-    counter: StageCounter,
-) -> RootThread:
-    """Return what reads for a root's team, by the supply that is made for it."""
-    return RootThread(window, schedule, supply(), mail, counter)
 
 
 def _supply(
@@ -430,18 +418,23 @@ def _agree_block(
 
 
 def _launch(
-    job: share.Job, window: share.NodeWindow, make: Callable[[], RootThread] | None
+    job: share.Job,
+    window: share.NodeWindow,
+    schedule: Schedule,
+    mail: RootMail,
+    counter: StageCounter,
+    make: Callable[[], Supply] | None,
 ) -> RootThread | None:
     """Make and start this rank's thread, if it is a root. Collective over the job.
 
     Args:
-        make: makes it; None: this rank is no root.
+        make: makes the supply of its blocks; None: this rank is no root.
     """
     threads: list[RootThread] = []
 
     def step() -> None:
         if make is not None:
-            threads.append(make())
+            threads.append(RootThread(window, schedule, make(), mail, counter))
             launch(threads[0], is_alone=job.alone)
 
     _on_threads(job, threads, window, step)

@@ -109,8 +109,8 @@ WHERE: list[tuple[Any, str, int | None, type[BaseException]]] = [
     (roots, "_root_source", 1, KeyboardInterrupt),
     (share, "open_mail", 1, KeyboardInterrupt),
     (share, "attach_window", None, KeyboardInterrupt),
-    (setup, "_root_thread", 1, KeyboardInterrupt),
-    (setup, "_root_thread", None, MemoryError),
+    (setup, "RootThread", 1, KeyboardInterrupt),
+    (setup, "RootThread", None, MemoryError),
 ]
 for where, name, per_node, kind in WHERE:
     for rank in (0, COMM.size - 1) if kind is KeyboardInterrupt else (0,):
