@@ -62,7 +62,6 @@ class ReaderBatches:
         maker: maker of their samples.
         workers: Workers, which choose who makes them.
         seed: seed of what samples draw.
-        ahead: number of batches that wait to be asked for.
 
     Attributes:
         reader: the argument.
@@ -76,7 +75,6 @@ class ReaderBatches:
         workers: Workers,
         *,
         seed: int,
-        ahead: int,
     ) -> None:
         self.reader, self._recipe, self._maker, self._seed = reader, recipe, maker, seed
         self._threads = WorkerThreads(max(1, workers.setting.count))
@@ -88,7 +86,7 @@ class ReaderBatches:
             self._threads,
             self._by_thread,
             None,
-            ahead,
+            recipe.ahead,
             workers=workers,
             pool=self._pool,
             by_process=self._by_process,
@@ -195,7 +193,6 @@ class JointBatches:
         options: options for a Reader.
         recipe: Recipe of the batches.
         workers: Workers, which choose who makes them.
-        ahead: number of batches that wait to be asked for.
         ordering: Ordering of the epochs, whose seed is that of the first Reader.
     """
 
@@ -206,13 +203,12 @@ class JointBatches:
         options: Mapping[str, Any],
         recipe: Recipe,
         workers: Workers,
-        ahead: int,
         ordering: Ordering,
     ) -> None:
         # It is opened again after a jump, whatever folder the process is in then.
         self._path, self._batch_size = as_given(path, absolute=True), batch_size
         self._options = {**options, "shuffle": ordering.shuffle is not None}
-        self._recipe, self._workers, self._ahead = recipe, workers, ahead
+        self._recipe, self._workers = recipe, workers
         self._maker = SampleMaker(self._origin, recipe.transform, errors=recipe.errors)
         self._steps = Steps(drop_last=ordering.drop_last, even=ordering.even)
         self._dataset: Dataset | None = None
@@ -275,8 +271,7 @@ class JointBatches:
                 f"{changed}, which has {self.count} records: it has {reader.count} now; make a "
                 "new Loader"
             )
-        making = self._recipe, self._maker, self._workers
-        return _Sequence(reader, *making, seed=seed, ahead=self._ahead)
+        return _Sequence(reader, self._recipe, self._maker, self._workers, seed=seed)
 
     def check(self) -> None:
         """Raise Error if this is closed, in a forked child, or if a thread of its own asks."""
@@ -357,7 +352,7 @@ class _Sequence(ReaderBatches):
 
     Args:
         reader: Reader that began with ``Steps``.
-        recipe, maker, workers, seed, ahead: arguments of ``ReaderBatches``.
+        recipe, maker, workers, seed: arguments of ``ReaderBatches``.
 
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
@@ -372,7 +367,6 @@ class _Sequence(ReaderBatches):
         workers: Workers,
         *,
         seed: int,
-        ahead: int,
     ) -> None:
         epochs = reader.schedule.epochs
         assert isinstance(epochs, SteppedEpochs)
@@ -381,7 +375,7 @@ class _Sequence(ReaderBatches):
         self.current: JointEpoch | None = None
         self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
-        super().__init__(reader, recipe, maker, workers, seed=seed, ahead=ahead)
+        super().__init__(reader, recipe, maker, workers, seed=seed)
 
     def _rows(self, iteration: int, _size: int) -> int:
         if iteration < self._wanted_from:

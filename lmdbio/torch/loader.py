@@ -108,7 +108,6 @@ def _share(
     options: dict[str, Any],
     recipe: Recipe,
     workers: Callable[..., Workers],
-    ahead: int,
     ordering: Ordering,
 ) -> tuple[JointBatches | None, str]:
     """Return batches of ranks that cache together, or None and why they do not.
@@ -116,7 +115,7 @@ def _share(
     Args:
         sharing: the ranks, and whether they do.
         data: path, number of samples of a rank's batch, and cache.
-        options, ahead: arguments of ``Loader``.
+        options: argument of ``Loader``.
         recipe: Recipe of the batches.
         workers: function that returns what chooses their workers.
         ordering: Ordering of the epochs.
@@ -126,9 +125,7 @@ def _share(
     path, batch_size, cache = data
     words = {**options, "comm": sharing.meet(), "cache": cache}
     size, chooser = batch_size * ordering.ranks.now()[1], workers(is_joint=True)
-    return sharing.attempt(
-        lambda: JointBatches(path, size, words, recipe, chooser, ahead, ordering)
-    )
+    return sharing.attempt(lambda: JointBatches(path, size, words, recipe, chooser, ordering))
 
 
 class Loader(Ordered, torch.utils.data.DataLoader[Any]):
@@ -248,7 +245,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         refuse_foreign("Loader", sorted(set(given) - set(READER_WORDS * has_group)), Loader)
         cache = as_cache(cache, assignment)
         each: Any = {"keys": keys, "buffers": buffers, "errors": errors}
-        made: Any = each | {"pins": pin_memory, "begin": worker_init_fn}
+        made: Any = each | {"pins": pin_memory, "ahead": ahead, "begin": worker_init_fn}
         recipe = Recipe.checked(transform, collate_fn, decode, **made)
         chosen = chosen_order(shuffle, sampler, batch_sampler, batch_size, drop_last)
         words = LoaderWords(source, cache, assignment, as_order(chosen), keys, threads, processes)
@@ -257,17 +254,17 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         order: Any = {"drop_last": drop_last, "even": even, "rank": rank, "ranks": ranks}
         orders = Ordering.checked(chosen, seed, comm=sharing.comm, **order)
         self.collate_fn, self.pin_memory = recipe.collate, pin_memory
-        self.worker_init_fn, ahead = worker_init_fn, whole("ahead", ahead, 0)
+        self.worker_init_fn = worker_init_fn
         workers = partial(_workers, recipe, threads, processes)
         path: Any = cast(Paths, source), batch_size, from_root(cache)
-        shared, why = _share(sharing, path, given, recipe, workers, ahead, orders)
+        shared, why = _share(sharing, path, given, recipe, workers, orders)
         if shared is not None:
             self._source = shared
         else:
             refuse_words(cache, source, given)
             data = Dataset(source, transform, **each, **given)
             keeps: Any = (cache, assignment, orders.ranks, why)
-            self._source = OwnBatches(data, recipe, workers(is_joint=False), ahead, *keeps)
+            self._source = OwnBatches(data, recipe, workers(is_joint=False), *keeps)
         try:
             count, order = self._source.count, self._source.order
             self._cursor = EpochCursor(count, batch_size, orders, **order)
@@ -408,16 +405,14 @@ class ReaderLoader:
         ahead: int = AHEAD,
         pin_memory: bool = False,
     ) -> None:
-        recipe = Recipe.checked(
-            transform, collate_fn, decode, buffers=buffers, errors=errors, pins=pin_memory
-        )
+        each: Any = {"buffers": buffers, "errors": errors, "pins": pin_memory, "ahead": ahead}
+        recipe = Recipe.checked(transform, collate_fn, decode, **each)
         maker = SampleMaker(self._origin, transform, errors=recipe.errors)
         workers = Workers(whole("threads", threads, 1), may_loop=False)
         self._reader, self._first = reader, reader.iteration
         orders = reader.schedule.epochs
         seed = 0 if orders is None or orders.seed is None else orders.seed
-        ahead = whole("ahead", ahead, 0)
-        self._batches = ReaderBatches(reader, recipe, maker, workers, seed=seed, ahead=ahead)
+        self._batches = ReaderBatches(reader, recipe, maker, workers, seed=seed)
 
     def _origin(self, index: int) -> str:
         """Return in words where a sample comes from."""

@@ -41,7 +41,6 @@ class OwnBatches:
         dataset: data set whose samples they are; closed at the end.
         recipe: Recipe of the batches.
         workers: Workers, which choose who makes them.
-        ahead: number of batches that wait to be asked for.
         cache, assignment: arguments of ``Loader``.
         place: this process's rank, and the number of ranks.
         why: reason why ranks do not cache together, for ``caching``; "": nobody would ask.
@@ -55,7 +54,6 @@ class OwnBatches:
         dataset: Dataset,
         recipe: Recipe,
         workers: Workers,
-        ahead: int,
         cache: Cache | str | None,
         assignment: str,
         place: Ranks,
@@ -72,7 +70,7 @@ class OwnBatches:
             self.caching = replace(self.caching, text=f"{self.caching.text}; {why}")
         self.order: dict[str, Any] = {"owner": owner, "mix": dataset.mixing}
         self.dataset, self._recipe, self._workers = dataset, recipe, workers
-        self._ahead, self.count = ahead, len(dataset)
+        self.count = len(dataset)
         self._threads = WorkerThreads(max(1, workers.setting.count))
         self._pool = WorkerProcesses(recipe, dataset.maker)
         decoder = recipe.whole.decoder if recipe.whole else None
@@ -103,7 +101,7 @@ class OwnBatches:
                 self._threads,
                 partial(run, partial(self._by_thread, epoch_slice, wanted)),
                 1 + -(-(count - 1) // size) if count else 0,
-                self._ahead,
+                self._recipe.ahead,
                 workers=self._workers,
                 pool=self._pool,
                 by_process=partial(run, partial(self._by_process, epoch_slice, wanted)),

@@ -23,7 +23,7 @@ from lmdbio.reading.batch import Batch
 from lmdbio.records.mix import MixedBatch
 from lmdbio.records.records import ColumnBatch
 from lmdbio.records.routes import Field
-from lmdbio.system.amounts import refuse_no_flag
+from lmdbio.system.amounts import refuse_no_flag, whole as number
 from lmdbio.system.warn import warn
 from lmdbio.torch.samples import Errors, RecordErrors, as_errors, refuse_no_function
 
@@ -332,6 +332,7 @@ class Recipe:
         transform, keys, buffers, errors: arguments of ``Dataset``.
         collate: maker of a batch of samples.
         whole: maker of whole batches, instead of samples; None: samples are made one by one.
+        ahead: number of batches that wait to be asked for.
         begin: function of a worker process's number, called once in each; None: nothing.
     """
 
@@ -341,6 +342,7 @@ class Recipe:
     errors: Errors
     collate: Collate
     whole: WholeBatches | None
+    ahead: int
     begin: Callable[[int], object] | None = None
 
     @property
@@ -359,12 +361,13 @@ class Recipe:
         buffers: bool,
         errors: Errors,
         pins: bool,
+        ahead: int,
         begin: Callable[[int], object] | None = None,
     ) -> Recipe:
         """Return what a user asks for.
 
         Args:
-            transform, collate_fn, decode, keys, buffers, errors: arguments of ``Loader``.
+            transform, collate_fn, decode, keys, buffers, errors, ahead: arguments of ``Loader``.
             pins: whether tensors go to page-locked memory.
             begin: argument ``worker_init_fn`` of ``Loader``.
 
@@ -382,4 +385,5 @@ class Recipe:
                 raise TypeError(f"decode= makes whole batches, and {word}= is for single samples")
             whole = WholeBatches(decode, pins=pins, keys=keys)
         collate = Collate(whole.collate if whole else collate_fn, pins=pins)
-        return cls(transform, keys, buffers, as_errors(errors), collate, whole, begin)
+        ahead = number("ahead", ahead, 0)
+        return cls(transform, keys, buffers, as_errors(errors), collate, whole, ahead, begin)
