@@ -240,7 +240,7 @@ def _store(
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
     homes = request.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
     sources = HomeSources(schedule, homes)
-    return ShardStore.of(sources, team, rooms[team], source, request.left, waits=request.is_warm)
+    return ShardStore(sources, team, rooms[team], source, request.left, waits=request.is_warm)
 
 
 def _reason(text: str, silence: str, hint: str) -> Reason:

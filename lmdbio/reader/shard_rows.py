@@ -52,27 +52,29 @@ U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
 class ShardStore:
-    """The shard of one root.
+    """The shard of one root; the system gives memory for it page by page, when it is used.
+
+    Args:
+        sources: says what the root brings.
+        root: index of the root.
+        room: room of the root.
+        source: the root's open data set, and its cache file.
+        left: grains that an earlier Reader of this process has left in memory; None: there are
+            none.
+        waits: whether nothing is handed out before all is there.
 
     Attributes:
-        sources: says what the root brings.
-        root: index of the root that owns the shard.
-        shard: memory for its grains, and the cache file.
-        state: state of the data file when it was opened.
-        waits: whether nothing is handed out before all is there.
+        sources: the argument.
+        shard: memory for the grains, and the cache file.
+
+    Raises:
+        MemoryError: there is no room for it.
+        OSError: the cache file cannot be written.
     """
 
-    sources: HomeSources
-    root: int
-    shard: CacheShard
-    state: SourceState
-    waits: bool
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         sources: HomeSources,
         root: int,
         room: Room,
@@ -80,37 +82,24 @@ class ShardStore:
         left: LeftGrains | None,
         *,
         waits: bool,
-    ) -> ShardStore:
-        """Take what a root's shard needs; the system gives memory page by page, when it is used.
-
-        Args:
-            sources: says what the root brings.
-            root: index of the root.
-            room: room of the root.
-            source: the root's open data set, and its cache file.
-            left: grains that an earlier Reader of this process has left in memory.
-            waits: whether nothing is handed out before all is there.
-
-        Raises:
-            MemoryError: there is no room for it.
-            OSError: the cache file cannot be written.
-        """
+    ) -> None:
         homes, limit = sources.homes, sources.homes.limit(root)
         file, index = source.cache_file, source.index
         back = None if file is None else on_disk(file, is_direct=True, limits=LIMITS)
-        state = SourceState.of(index.locations, index.identity, index.metas())
-        if left is not None and left.state != state:
+        self._state = SourceState.of(index.locations, index.identity, index.metas())
+        if left is not None and left.state != self._state:
             left = None
-        shard = CacheShard(homes, root, room, limit, back, LIMITS, left)
-        return cls(sources, root, shard, state, waits)
+        self.sources, self._waits = sources, waits
+        self.shard = CacheShard(homes, root, room, limit, back, LIMITS, left)
 
     def leave(self) -> LeftGrains | None:
         """Return the grains in memory, for the next Reader; before this one is closed."""
-        return self.shard.leave(self.state)
+        return self.shard.leave(self._state)
 
     def warm(self, is_warm: bool) -> ShardStore:
-        """Return the same store, whose sources say whether all of it is there beforehand."""
-        return replace(self, sources=replace(self.sources, is_warm=is_warm))
+        """Return this store, whose sources say from now on whether all is there beforehand."""
+        self.sources = replace(self.sources, is_warm=is_warm)
+        return self
 
     def open(self, context: RootContext) -> tuple[HomeSources | HybridSources, RoundCache[Any]]:
         """Return which root brings what by a schedule, and what this one has in memory.
@@ -122,11 +111,11 @@ class ShardStore:
         size = context.options.request_bytes_max
         shard = self.shard.open(context.source, size, context.counter)
         if not context.buffers.count:
-            return sources, ShardRows(context, sources, shard, waits=self.waits)
+            return sources, ShardRows(context, sources, shard, waits=self._waits)
         from lmdbio.reader.windows import Windows
 
         hybrid = HybridSources(sources)
-        return hybrid, Windows(context, hybrid, shard, waits=self.waits)
+        return hybrid, Windows(context, hybrid, shard, waits=self._waits)
 
 
 class StagedRows:
