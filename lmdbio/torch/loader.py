@@ -26,7 +26,7 @@ from lmdbio.torch.job import LoaderWords, Sharing, choose_sharing, find_group
 from lmdbio.torch.joint import READER_WORDS, JointBatches, ReaderBatches
 from lmdbio.torch.own import OwnBatches
 from lmdbio.torch.prefetch import Ended
-from lmdbio.torch.process_cache import as_cache, from_root, refuse_words
+from lmdbio.torch.process_cache import as_cache, refuse_words
 from lmdbio.torch.ranks import Communicator, processors_each
 from lmdbio.torch.resume import (
     STATE_VERSION,
@@ -256,7 +256,7 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
         self.collate_fn, self.pin_memory = recipe.collate, pin_memory
         self.worker_init_fn = worker_init_fn
         workers = partial(_workers, recipe, threads, processes)
-        path: Any = cast(Paths, source), batch_size, from_root(cache)
+        path: Any = cast(Paths, source), batch_size, cache
         shared, why = _share(sharing, path, given, recipe, workers, orders)
         if shared is not None:
             self._source = shared

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lmdbio import _core
 from lmdbio.cache import CacheShard
@@ -29,21 +29,9 @@ from lmdbio.records.samples import Samples
 from lmdbio.records.shard import cache_part, even_homes, is_far
 from lmdbio.torch.ranks import ranks_on_machine
 
-__all__ = ["ASSIGNMENTS", "ProcessCache", "as_cache", "from_root", "split_cache", "refuse_words"]
+__all__ = ["ASSIGNMENTS", "as_cache", "refuse_words", "split_cache"]
 
 ASSIGNMENTS = ("strided", "local")
-
-
-class ProcessCache(NamedTuple):
-    """The part of a data set that this process keeps.
-
-    Attributes:
-        reason: reason for it.
-        owner: function from records to the rank of each; None: ranks take their records strided.
-    """
-
-    reason: Reason
-    owner: Owner | None
 
 
 def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
@@ -64,14 +52,10 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         )
     if isinstance(cache, Cache) and not (cache.rule.is_static and not cache.warming.is_ordered):
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
+    if isinstance(cache, Cache) and cache.disk is not None:
+        # A jump opens it again, whatever folder the process is in then.
+        cache = replace(cache, disk=str(Path(cache.disk).absolute()))
     return cache
-
-
-def from_root(cache: Cache | str | None) -> Cache | str | None:
-    """Return the same cache with its folder named from the root folder on."""
-    if not isinstance(cache, Cache) or cache.disk is None:
-        return cache
-    return replace(cache, disk=str(Path(cache.disk).absolute()))
 
 
 def refuse_words(cache: Cache | str | None, source: object, options: Mapping[str, Any]) -> None:
@@ -95,7 +79,7 @@ def split_cache(
     cache: Cache | str | None,
     assignment: str,
     rank: tuple[int, int],
-) -> ProcessCache:
+) -> tuple[Reason, Owner | None]:
     """Have a process keep its part of a data set.
 
     Args:
@@ -104,24 +88,28 @@ def split_cache(
         assignment: "strided" or "local".
         rank: number of this process, and the number of processes.
 
+    Returns:
+        Why it keeps what it keeps; and a function from records to the rank of each, None: ranks
+        take their records strided.
+
     Raises:
         MemoryError: it has not the memory that was asked for.
         OSError, Error: a file cannot be read, or the folder of a disk cannot be written to.
     """
     if cache is None:
-        return ProcessCache(Reason("keyword", "no process keeps what it has read"), None)
+        return Reason("keyword", "no process keeps what it has read"), None
     assert isinstance(records, Records)  # refuse_words
     number, ranks = rank
     here = ranks_on_machine(ranks)
     wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = Assignment(assignment).is_dealt and ranks > 1
     if wanted is None and not is_dealt:
-        return ProcessCache(reason, None)
+        return reason, None
     homes = even_homes(records, ranks)
     # A sample of several records is where its first one is.
     owner = owner_in(homes.records[:: records._source.columns]) if is_dealt else None
     if wanted is None:
-        return ProcessCache(reason, owner)
+        return reason, owner
     need = len(homes.owned(number)) << homes.grains.bits
     asked = min(need, int(cache.memory)) if isinstance(cache, Cache) else 0
     available, who = available_bytes() // here, f"{here} processes"
@@ -130,7 +118,7 @@ def split_cache(
     cached = cache_part(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warming.is_before:
         cached.preload()
-    return ProcessCache(Reason("keyword", _reported(cached, homes.grains.used_bytes)), owner)
+    return Reason("keyword", _reported(cached, homes.grains.used_bytes)), owner
 
 
 def _reported(cached: CacheShard, whole: int) -> str:
