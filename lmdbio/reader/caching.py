@@ -35,7 +35,7 @@ __all__ = [
     "agree_cache",
     "memory_room",
     "take_disk",
-    "where_kept",
+    "where_cached",
 ]
 
 
@@ -275,7 +275,7 @@ def _text(request: CacheRequest, taken: list[_Taken]) -> str:
     first, is_left = taken[0], all(one.is_full for one in taken)
     memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
     both = " (some in both)" if memory and memory + disk > first.held else ""
-    places = where_kept(memory, disk, f"on disks{both}", is_left=is_left)
+    places = where_cached(memory, disk, f"on disks{both}", is_left=is_left)
     return f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}"
 
 
@@ -377,7 +377,7 @@ def take_disk(
         raise
 
 
-def where_kept(memory: int, disk: int, disks: str, *, is_left: bool) -> str:
+def where_cached(memory: int, disk: int, disks: str, *, is_left: bool) -> str:
     """Return in words where something is cached.
 
     Args:

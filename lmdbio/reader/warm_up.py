@@ -54,12 +54,12 @@ def reporting(supply: Supply, *, is_displayed: bool) -> Iterator[Callable[[], No
         supply: supply of the root.
         is_displayed: whether it shows anything.
     """
-    shown_s = monotonic() + SILENT_SECONDS
+    silent_until_s = monotonic() + SILENT_SECONDS
     bar: Progress | None = None
 
     def report() -> None:
         nonlocal bar, is_displayed
-        if not is_displayed or monotonic() < shown_s:
+        if not is_displayed or monotonic() < silent_until_s:
             return
         path, (there, whole) = supply.path, supply.warmth
         if bar is None and not _is_terminal():

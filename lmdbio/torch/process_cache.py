@@ -23,7 +23,7 @@ from lmdbio.machine.choice import Reason
 from lmdbio.placement.cache import Cache, parse_cache
 from lmdbio.planning.deal import Owner, owner_in
 from lmdbio.planning.schedule import Assignment
-from lmdbio.reader.caching import memory_room, take_disk, where_kept
+from lmdbio.reader.caching import memory_room, take_disk, where_cached
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
 from lmdbio.records.shard import cache_part, even_homes, is_far
@@ -123,5 +123,5 @@ def split_cache(
 
 def _reported(cached: CacheShard, whole: int) -> str:
     """Return what a process keeps of so many bytes, in words."""
-    places = where_kept(*cached.tier_bytes, "on a disk", is_left=cached.is_behind)
+    places = where_cached(*cached.tier_bytes, "on a disk", is_left=cached.is_behind)
     return f"this process keeps {cached.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
