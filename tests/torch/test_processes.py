@@ -354,8 +354,14 @@ def test_broken_samples_are_left_out_and_counted(folder: Path, errors: Any) -> N
         assert loader.stats().skipped_records == 1
 
 
+def unhurried(data: Any) -> int:
+    """A number that takes so long that no worker makes all batches alone."""
+    time.sleep(1e-3)
+    return number(data)
+
+
 def test_a_worker_that_is_killed_is_named_at_once(folder: Path) -> None:
-    with by_processes(folder, 4, transform=number) as loader:
+    with by_processes(folder, 4, transform=unhurried) as loader:
         for killed in range(5):
             batches, begun = iter(loader), time.monotonic()
             next(batches)
