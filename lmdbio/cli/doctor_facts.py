@@ -17,16 +17,13 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
-from itertools import cycle, islice
-from math import inf
+from itertools import cycle
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from lmdbio import provenance
@@ -58,6 +55,7 @@ from lmdbio.share import LAUNCHED
 from lmdbio.share.meeting import Place, place_of_torchrun
 from lmdbio.system import procfs, reader_slots
 from lmdbio.system.pylmdb import lmdb
+from lmdbio.tuning.threads import call_at_once
 
 __all__ = ["collect", "function_named", "job_facts", "transform_facts", "values_of"]
 
@@ -70,7 +68,7 @@ FREE_RECORDS_MAX = 4096
 LAUNCHER_SECONDS = 3.0
 #: Bytes of the values that a transform decodes again and again, at most, but for one record.
 BYTES_MAX = 64 << 20
-#: Seconds of a measurement by one thread, about, and pairs of such: by one, by two.
+#: Seconds of a measurement, about, and pairs of such: by one thread, by two.
 SECONDS, PAIRS = 0.1, 5
 #: Bytes that are hashed where a function is needed that lets go of the lock.
 FREE_BYTES = 1 << 18
@@ -343,7 +341,7 @@ def launcher_library(launcher: str) -> str:
         return "Intel MPI"
     if (found := re.search(r"HYDRA.*?Version:\s*(\d[\w.]*)", said, re.DOTALL)) is not None:
         return f"MPICH {found[1]}"
-    return next(iter(islice(said.splitlines(), 1)), "").strip()[:60]
+    return "".join(said.splitlines()[:1]).strip()[:60]
 
 
 # --- a transform --------------------------------------------------------------------------
@@ -415,77 +413,30 @@ def transform_facts(
         for value in values:  # also warms it up
             transform(value)
         where = ", in a thread"
-        timed = _Timed(transform, values)
         if len(os.sched_getaffinity(0)) < 2:
-            return TransformFacts(name, timed.seconds)
-        free = _Timed(sha256, [bytes(FREE_BYTES)])
-        pairs = [(timed.gain(), free.gain()) for _ in range(PAIRS)]
+            return TransformFacts(name, 1 / _rate(transform, values, 1))
+        free = [bytes(FREE_BYTES)]
+        pairs = [(*_gain(transform, values), *_gain(sha256, free)) for _ in range(PAIRS)]
     except (Exception, SystemExit) as error:
         return TransformFacts(name, error=f"{type(error).__name__}: {one_line(error)}{where}")
-    gain, free_gain = (statistics.median(some) for some in zip(*pairs, strict=True))
-    return TransformFacts(name, timed.seconds, gain, free_gain)
+    alone, gains, _, free_gains = zip(*pairs, strict=True)
+    return TransformFacts(
+        name, 1 / max(alone), statistics.median(gains), statistics.median(free_gains)
+    )
 
 
-class _Timed:
-    """A function, called so often that one thread takes ``SECONDS`` for it, about.
-
-    Args:
-        function: function of a value.
-        values: values that it is given, again and again.
-
-    Attributes:
-        seconds: time of a call by one thread, the shortest so far.
-    """
-
-    def __init__(self, function: Callable[[bytes], Any], values: list[bytes]) -> None:
-        self._function, self._values, self._calls = function, values, 1
-        self.seconds = inf
-        while (seconds := self._time(threads=1)) < SECONDS / 2:
-            more = min(8.0, SECONDS / max(seconds, 1e-9))
-            self._calls = max(self._calls + 1, int(self._calls * more))
-
-    def gain(self) -> float:
-        """Return the calls a second by two threads, as a multiple of those by one."""
-        return 2 * self._time(threads=1) / self._time(threads=2)
-
-    def _time(self, *, threads: int) -> float:
-        """Return the time in which each of some threads makes all calls."""
-        seconds = _seconds(self._function, self._values, self._calls, threads)
-        if threads == 1:
-            self.seconds = min(self.seconds, seconds / self._calls)
-        return seconds
+def _gain(function: Callable[[bytes], Any], values: list[bytes]) -> tuple[float, float]:
+    """Return the calls a second of one thread, and how many times as many two threads make."""
+    alone = _rate(function, values, 1)
+    return alone, _rate(function, values, 2) / alone
 
 
-def _seconds(
-    function: Callable[[bytes], Any], values: list[bytes], calls: int, threads: int
-) -> float:
-    """Return the time in which each of some threads calls a function so many times.
+def _rate(function: Callable[[bytes], Any], values: list[bytes], threads: int) -> float:
+    """Return the calls a second of some threads at once, of which each takes all values in turn.
 
     Raises:
         BaseException: the function has raised it.
     """
-    begin = threading.Barrier(threads + 1)
-    failures: list[BaseException] = []
-
-    def work(number: int) -> None:
-        some = list(islice(cycle(values[number:] + values[:number]), min(calls, len(values))))
-        begin.wait()
-        try:
-            for value in islice(cycle(some), calls):
-                function(value)
-        except BaseException as error:
-            failures.append(error)
-
-    # Daemons, for which Python's end does not wait: one may never come back from the function, or
-    # wait for another that could not be started.
-    workers = [threading.Thread(target=work, args=(at,), daemon=True) for at in range(threads)]
-    for worker in workers:
-        worker.start()
-    begin.wait()
-    begun = perf_counter()
-    for worker in workers:
-        worker.join()
-    seconds = perf_counter() - begun
-    if failures:
-        raise failures[0]
-    return seconds
+    turns = (cycle(values[number:] + values[:number]) for number in range(threads))
+    counted = call_at_once([map(function, turn).__next__ for turn in turns], SECONDS)
+    return sum(calls / seconds for calls, seconds in counted)

@@ -23,12 +23,13 @@ import io
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ from lmdbio.machine.storage import Storage
 from lmdbio.provenance import find_data
 from lmdbio.remote import open_data
 from lmdbio.system.amounts import PAGE_BYTES, size_text
+from lmdbio.tuning.threads import call_at_once
 
 __all__ = [
     "SECONDS",
@@ -450,32 +452,14 @@ def measure_memory(*, seconds: float = MEMORY_SECONDS) -> Calibration:
 
 def _copies(source: npt.NDArray[np.uint8], threads: int, seconds: float) -> Sample:
     """Let so many threads copy for a while."""
-    copies = [0] * threads
-    targets = [np.ones(CHUNK_BYTES, np.uint8) for _ in range(threads)]
-    workers = [
-        threading.Thread(target=_copy, args=(source, target, number, copies, seconds))
-        for number, target in enumerate(targets)
-    ]
-    begun = time.monotonic()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    spent = time.monotonic() - begun
-    return Sample("memory", "random", CHUNK_BYTES, threads, sum(copies), spent)
+    copiers = [_copier(source, number) for number in range(threads)]
+    copies, spent = zip(*call_at_once(copiers, seconds), strict=True)
+    return Sample("memory", "random", CHUNK_BYTES, threads, sum(copies), max(spent))
 
 
-def _copy(
-    source: npt.NDArray[np.uint8],
-    target: npt.NDArray[np.uint8],
-    number: int,
-    copies: list[int],
-    seconds: float,
-) -> None:
-    places = len(source) // CHUNK_BYTES
-    order = np.random.default_rng(number).permutation(places).tolist()
-    until = time.monotonic() + seconds
-    while time.monotonic() < until or not copies[number]:
-        at = order[copies[number] % places] * CHUNK_BYTES
-        np.copyto(target, source[at : at + CHUNK_BYTES])
-        copies[number] += 1
+def _copier(source: npt.NDArray[np.uint8], number: int) -> Callable[[], None]:
+    """Return what copies another chunk at each call, to a place of its own."""
+    order = np.random.default_rng(number).permutation(len(source) // CHUNK_BYTES)
+    places = (int(place) * CHUNK_BYTES for place in cycle(order))
+    chunks = (source[at : at + CHUNK_BYTES] for at in places)
+    return map(partial(np.copyto, np.ones(CHUNK_BYTES, np.uint8)), chunks).__next__
