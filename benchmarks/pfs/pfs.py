@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.command import Failed, Missing
 from benchmarks.page_cache import held_in_memory
+from lmdbio.system import procfs
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "pfs"
@@ -154,9 +155,7 @@ def too_large(folder: Path) -> str | None:
     Half of the free memory is the limit, since each mount has a page cache as well.
     """
     size = sum(path.stat().st_size for path in contents(folder))
-    with Path("/proc/meminfo").open(encoding="ascii") as lines:
-        table = dict(line.split(":") for line in lines)
-    free = int(table["MemAvailable"].split()[0]) * 1024
+    free = 1024 * (procfs.statistic("/proc/meminfo", "MemAvailable:") or 0)
     if size <= free // 2:
         return None
     return (

@@ -195,10 +195,8 @@ def process_counters() -> dict[str, int]:
 
 def status_bytes(name: str) -> int | None:
     """A line of /proc/self/status that is a size."""
-    found = re.search(
-        rf"^{name}:\s*(\d+) kB", procfs.text("/proc/self/status") or "", re.MULTILINE
-    )
-    return int(found[1]) * 1024 if found else None
+    kib = procfs.statistic("/proc/self/status", f"{name}:")
+    return None if kib is None else kib * 1024
 
 
 def begin_peak() -> int | None:

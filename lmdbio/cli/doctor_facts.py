@@ -13,7 +13,6 @@ import importlib.util
 import os
 import re
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 
 from lmdbio import provenance
 from lmdbio._core import Engine
+from lmdbio.bench.processes import mpiexec
 from lmdbio.cli import one_line
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
@@ -279,19 +279,16 @@ def machine_facts() -> MachineFacts:
     """Look at the machine, and for MPI without starting it."""
     files, hard = (_bounded(each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
     available = available_bytes()
-    text = procfs.text("/proc/meminfo") or ""
-    of_machine = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    of_machine = procfs.statistic("/proc/meminfo", "MemAvailable:")
     shm_free_bytes = None
     with contextlib.suppress(OSError):
         status = os.statvfs(SHM)
         shm_free_bytes = status.f_bavail * status.f_frsize
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
-    job = job_facts()
+    launcher, job = mpiexec() or "", job_facts()
     return MachineFacts(
         available_bytes=available,
         # The memory of the machine swings by a little between two looks.
-        is_grouped=of_machine is not None and available < 0.9 * 1024 * int(of_machine[1]),
+        is_grouped=available < 0.9 * 1024 * (of_machine or 0),
         budget_bytes=budget_bytes(None),
         cached_bytes_max=cached_bytes_max(),
         shm_free_bytes=shm_free_bytes,

@@ -242,11 +242,7 @@ def _file_report(file: str, accounts: list[Account]) -> FileReport:
 
 def _storage_bytes() -> int | None:
     """Return the bytes that the kernel has brought from storage for this process, by its word."""
-    for line in (procfs.text("/proc/self/io") or "").splitlines():
-        name, _, number = line.partition(": ")
-        if name == "read_bytes" and number.isdecimal():
-            return int(number)
-    return None
+    return procfs.statistic("/proc/self/io", "read_bytes:")
 
 
 # --- advice: from facts alone -------------------------------------------------------------

@@ -35,12 +35,6 @@ RECENT_SECONDS = 1.0
 ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
 
 
-def _statistic(path: str, name: str) -> int | None:
-    """Return the number in the line that begins with a name; None: there is none."""
-    _, _, rest = f"\n{procfs.text(path) or ''}".partition(f"\n{name} ")
-    return procfs.whole((rest.split(None, 1) or [""])[0])
-
-
 def control_groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
     """Yield folder, limit file, usage file, statistic of reclaimable pages per control group.
 
@@ -74,7 +68,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
     Args:
         root: folder of ``proc`` and ``sys``; tests put their own here.
     """
-    kib = _statistic(f"{root}/proc/meminfo", "MemAvailable:")
+    kib = procfs.statistic(f"{root}/proc/meminfo", "MemAvailable:")
     if kib is not None:
         available = kib * 1024
     elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):
@@ -85,7 +79,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
         limit = procfs.number(f"{folder}/{limit_file}")
         usage = None if limit is None else procfs.number(f"{folder}/{usage_file}")
         if limit is not None and usage is not None:
-            reclaimable = _statistic(f"{folder}/memory.stat", statistic) or 0
+            reclaimable = procfs.statistic(f"{folder}/memory.stat", f"{statistic} ") or 0
             available = min(available, max(0, limit - usage + reclaimable))
     return available
 

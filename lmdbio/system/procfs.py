@@ -7,7 +7,7 @@ and ``pathlib`` takes longer than the kernel.
 
 from __future__ import annotations
 
-__all__ = ["number", "text", "whole"]
+__all__ = ["number", "statistic", "text", "whole"]
 
 #: The kernel's numbers have 64 bits.
 DIGITS_MAX = 20
@@ -25,6 +25,12 @@ def text(path: str) -> str | None:
 def number(path: str) -> int | None:
     """The number in a file; None: there is none in it ("max"), or it cannot be read."""
     return whole((text(path) or "").strip())
+
+
+def statistic(path: str, name: str) -> int | None:
+    """Return the number in the line that begins with a name; None: there is none."""
+    _, _, rest = f"\n{text(path) or ''}".partition(f"\n{name}")
+    return whole((rest.split(None, 1) or [""])[0])
 
 
 def whole(digits: str) -> int | None:
