@@ -32,7 +32,7 @@ from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.remote import is_url, open_data
 from lmdbio.tuning import stagger, tune as tuning
-from lmdbio.tuning.job import measure_network, measure_readers
+from lmdbio.tuning.job import measure_nodes
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
 
@@ -192,11 +192,9 @@ def _measure(
         found, request = job.together_local(measure)
     finally:
         job.free()
-    return found._replace(
-        turns=stagger.measure(path, ranks, seconds=seconds, overrides=request, progress=progress),
-        readers=measure_readers(path, ranks, seconds=seconds / 2, progress=progress),
-        network=measure_network(ranks, seconds=seconds / 4, progress=progress),
-    )
+    turns = stagger.measure(path, ranks, seconds=seconds, overrides=request, progress=progress)
+    readers, network = measure_nodes(path, ranks, seconds=seconds, progress=progress)
+    return found._replace(turns=turns, readers=readers, network=network)
 
 
 def _under(path: Path | str) -> storage.Storage:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -28,7 +26,7 @@ from lmdbio.provenance import find_data
 from lmdbio.remote import open_data
 from lmdbio.tuning.tune import FLIGHT_BYTES_MAX, NotColdError, Progress, Trial, run_trial
 
-__all__ = ["MESSAGES_BYTES", "counts_of", "measure_network", "measure_readers", "settled"]
+__all__ = ["MESSAGES_BYTES", "counts_of", "measure_nodes", "settled"]
 
 #: In order as a Reader's blocks are read, and at random as records of a common size are.
 STREAM, RANDOM = (FAR_STREAM_REQUEST_BYTES_MAX, FAR_STREAM_DEPTH), (128 << 10, 32)
@@ -44,20 +42,37 @@ RUNS = 3
 MESSAGES_MAX = 1 << 14
 
 
-@contextmanager
-def connected(comm: Any) -> Iterator[share.Job]:
-    """Yield the job of all ranks.
+def measure_nodes(
+    path: str | os.PathLike[str], comm: Any, *, seconds: float, progress: Progress | None = None
+) -> tuple[tuple[SharedSample, ...], Calibration | None]:
+    """Measure how fast several nodes read at once, and send. Collective; keeps nothing.
 
     Args:
+        path: the environment's folder, or its file; may differ between nodes.
         comm: communicator, or transport, of the ranks (``share.world``).
+        seconds: time, half of which is for reading, and a quarter for sending.
+        progress: function of (runs done, runs, name).
+
+    Returns:
+        Two samples, in order and at random, for each number of readers, none where nothing can be
+        measured on cold data; and a sample for each size of messages, whose depth is the number of
+        nodes (256 at most). Where all ranks are on one node, none and None.
 
     Raises:
-        Error: a rank does not answer, or has another environment.
+        OSError, Error: the file cannot be read on some rank, or a rank does not answer, or has
+            another environment.
     """
     job = share.connect(comm)
     try:
         settled(job)
-        yield job
+        if len(job.nodes) < 2:
+            return (), None
+        runs = _Runs(path, job)
+        try:
+            readers = runs.measure(seconds / 2, progress)
+        finally:
+            runs.close()
+        return readers, _measure_network(job, seconds / 4, progress)
     finally:
         job.free()
 
@@ -83,34 +98,6 @@ def counts_of(nodes: int) -> tuple[int, ...]:
     One reader is what ``tune.measure`` measures.
     """
     return (*(1 << i for i in range(1, (nodes - 1).bit_length())), nodes)
-
-
-def measure_readers(
-    path: str | os.PathLike[str], comm: Any, *, seconds: float, progress: Progress | None = None
-) -> tuple[SharedSample, ...]:
-    """Measure the rate of several nodes together. Collective over ``comm``; keeps nothing.
-
-    Args:
-        path: the environment's folder, or its file; may differ between nodes.
-        comm: communicator, or transport, of the ranks (``share.world``).
-        seconds: time for all runs together.
-        progress: function of (runs done, runs, name).
-
-    Returns:
-        Two samples, in order and at random, for each number of readers; none where all ranks are
-        on one node, or nothing can be measured on cold data.
-
-    Raises:
-        OSError, Error: the file cannot be read, on some rank.
-    """
-    with connected(comm) as job:
-        if len(job.nodes) < 2:
-            return ()
-        runs = _Runs(path, job)
-        try:
-            return runs.measure(seconds, progress)
-        finally:
-            runs.close()
 
 
 class _Runs:
@@ -194,35 +181,17 @@ class _Runs:
 # --- sending ------------------------------------------------------------------------------
 
 
-def measure_network(
-    comm: Any, *, seconds: float, progress: Progress | None = None
-) -> Calibration | None:
-    """Measure the rate of each node, sending and receiving at once. Collective; keeps nothing.
-
-    Args:
-        comm: communicator, or transport, of the ranks (``share.world``).
-        seconds: time for all sizes of messages together.
-        progress: function of (sizes done, sizes, name).
-
-    Returns:
-        A sample for each size of messages, whose depth is the number of nodes (256 at most); None
-        where all ranks are on one node.
-
-    Raises:
-        Error: a rank does not answer.
-    """
-    with connected(comm) as job:
-        if len(job.nodes) < 2:
-            return None
-        ring = job.together_local(lambda: share.Ring(job, FLIGHT_BYTES))
-        try:
-            each, samples = seconds / len(MESSAGES_BYTES), []
-            for done, size in enumerate(MESSAGES_BYTES):
-                if progress is not None:
-                    progress(done, len(MESSAGES_BYTES), "network")
-                samples.append(_sample(job, ring, size, each))
-        finally:
-            ring.close()
+def _measure_network(job: share.Job, seconds: float, progress: Progress | None) -> Calibration:
+    """Measure the rate of each node, sending and receiving at once."""
+    ring = job.together_local(lambda: share.Ring(job, FLIGHT_BYTES))
+    try:
+        each, samples = seconds / len(MESSAGES_BYTES), []
+        for done, size in enumerate(MESSAGES_BYTES):
+            if progress is not None:
+                progress(done, len(MESSAGES_BYTES), "network")
+            samples.append(_sample(job, ring, size, each))
+    finally:
+        ring.close()
     return Calibration(calibration.NETWORK, time.time(), tuple(samples))
 
 

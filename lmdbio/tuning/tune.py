@@ -157,7 +157,6 @@ def measure(
     path: str | os.PathLike[str],
     *,
     seconds: float = SECONDS,
-    subdir: bool | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
     """Measure how the storage of a data set likes to be read. Keeps nothing.
@@ -174,7 +173,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    with open_data(find_data(path, subdir)) as engine:
+    with open_data(find_data(path)) as engine:
         size = engine.size()
         if size < FILE_BYTES_MIN:
             raise ValueError(
