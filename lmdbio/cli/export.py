@@ -285,7 +285,7 @@ class TarSink:
         """Append a file; see ``Sink``."""
         member = tarfile.TarInfo(self._place + name)
         member.size, member.mtime, member.mode = length, self._mtime_s, 0o644
-        self._archive.addfile(member, _Pieces(pieces))
+        self._archive.addfile(member, io.BufferedReader(_Pieces(pieces)))
 
     def inside(self, place: str) -> TarSink:
         """Return a folder in the archive; see ``Sink``."""
@@ -298,17 +298,15 @@ class _Pieces(io.RawIOBase):
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self._left = iter(pieces), memoryview(b"")
 
-    def read(self, size: int = -1) -> bytes:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._left = memoryview(piece)
-        found, self._left = self._left[:size], self._left[size:]
-        while 0 <= len(found) < size and (more := next(self._pieces, None)) is not None:
-            joined = memoryview(bytes(found) + more)
-            found, self._left = joined[:size], joined[size:]
-        return bytes(found)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        if not self._left:
+            self._left = memoryview(next(self._pieces, b""))
+        taken, self._left = self._left[: len(target)], self._left[len(target) :]
+        target[: len(taken)] = taken
+        return len(taken)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
 
 import click
 from rich.table import Table
@@ -67,7 +66,11 @@ def ls(
     files, left, found = data_files(path), limit or None, 0
     for number, file in enumerate(files):
         with viewing(file, name) as view:
-            printed = list_file(view, Listing(path, prefix, left, keys_only, as_json, len(files)))
+            if keys_only or as_json:
+                of_file = {"file": view.path} if as_json and len(files) > 1 else {}
+                printed = print_lines(view, prefix, left, of_file, keys_only, as_json)
+            else:
+                printed = list_file(view, path, prefix, left, is_one=len(files) == 1)
         left, found = None if left is None else left - printed, found + printed
         if left == 0 and number + 1 < len(files):
             if not (keys_only or as_json):
@@ -86,45 +89,35 @@ def none_found(prefix: str | None) -> str:
     return f"no key begins with {prefix}{hint}"
 
 
-class Listing(NamedTuple):
-    """The records of a file that are listed, and how.
-
-    Attributes:
-        path: path as the user named it.
-        prefix: prefix of the keys that are listed; None: all.
-        limit: largest number of records; None: all.
-        keys_only, as_json: options.
-        files: number of files that are listed one after the other.
-    """
-
-    path: Path | str
-    prefix: str | None
-    limit: int | None
-    keys_only: bool
-    as_json: bool
-    files: int
-
-
-def list_file(view: DatabaseView, how: Listing) -> int:
-    """List records of one file, and return how many."""
-    found = listed(view, how.prefix)
-    printed, count = islice(found, how.limit), 0
-    of_file = {"file": view.path} if how.files > 1 else {}
-    if how.keys_only or how.as_json:
-        for seen in printed:
-            count += 1
-            if not how.as_json:
-                click.echo(key_text(view, seen))
-                continue
-            facts = {"key": key_text(view, seen)}
-            if not how.keys_only:
-                facts = record_facts(read_record(view, seen))
+def print_lines(
+    view: DatabaseView,
+    prefix: str | None,
+    limit: int | None,
+    of_file: dict[str, str],
+    keys_only: bool,
+    as_json: bool,
+) -> int:
+    """Print records of one file, a line each, and return how many."""
+    count = 0
+    for seen in islice(listed(view, prefix), limit):
+        count, key = count + 1, key_text(view, seen)
+        if as_json:
+            facts = {"key": key} if keys_only else record_facts(read_record(view, seen))
             click.echo(json.dumps(plain(of_file | facts), ensure_ascii=False))
-        return count
-    records = [read_record(view, seen) for seen in printed]
-    has_more = how.limit is not None and next(found, None) is not None
-    if records or how.files == 1:
-        print_listing(view, how.path, how.prefix, records, has_more=has_more)
+        else:
+            click.echo(key)
+    return count
+
+
+def list_file(
+    view: DatabaseView, path: Path | str, prefix: str | None, limit: int | None, *, is_one: bool
+) -> int:
+    """List records of one file, the only one or one of several, and return how many."""
+    found = listed(view, prefix)
+    records = [read_record(view, seen) for seen in islice(found, limit)]
+    has_more = limit is not None and next(found, None) is not None
+    if records or is_one:
+        print_listing(view, path, prefix, records, has_more=has_more)
     return len(records)
 
 

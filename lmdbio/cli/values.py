@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -90,13 +90,8 @@ def cat(
     with choosing(path, name, keys, numbers) as records:
         if as_json:
             print_json([record_facts(read_record(*record)) for record in records])
-            return
-        if not force:
-            refuse_terminal(records)
-        output = sys.stdout.buffer
-        for view, seen in records:
-            write_value(view, seen, output)
-        output.flush()
+        else:
+            write_values(records, force=force)
 
 
 @click.command()
@@ -150,11 +145,7 @@ def get(
         if as_json:
             print_json(record_facts(read_record(view, seen)))
         elif output is None:
-            if not force:
-                refuse_terminal(records[:1])
-            stream = sys.stdout.buffer
-            write_value(view, seen, stream)
-            stream.flush()
+            write_values(records[:1], force=force)
 
 
 def record_at(view: DatabaseView, number: int) -> Seen:
@@ -221,9 +212,15 @@ def with_key(view: DatabaseView, _: bool, *, text: str, is_only: bool) -> list[S
     return list(find_record(view, text) if is_only else view.find(key_of(view, text)))
 
 
-def write_value(view: DatabaseView, seen: Seen, output: BinaryIO) -> None:
-    for piece in view.pieces(seen):
-        output.write(piece)
+def write_values(records: list[tuple[DatabaseView, Seen]], *, force: bool) -> None:
+    """Write values to standard output; bytes that are no text to a terminal by force alone."""
+    if not force:
+        refuse_terminal(records)
+    output = sys.stdout.buffer
+    for view, seen in records:
+        for piece in view.pieces(seen):
+            output.write(piece)
+    output.flush()
 
 
 def refuse_terminal(records: list[tuple[DatabaseView, Seen]]) -> None:

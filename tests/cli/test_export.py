@@ -153,7 +153,7 @@ def test_an_archive_is_the_same_each_time_and_whole_or_not_there(
     call("export", images, first)
     call("export", images, "--tar", second)
     assert first.read_bytes() == second.read_bytes()
-    monkeypatch.setattr(export._Pieces, "read", _fail)
+    monkeypatch.setattr(export._Pieces, "readinto", _fail)
     with pytest.raises(OSError, match="cannot write the archive") as caught:
         call("export", images, tmp_path / "3.tar")
     assert caught.value.filename == str(tmp_path / "3.tar")
