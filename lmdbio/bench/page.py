@@ -14,12 +14,9 @@ from lmdbio.bench.tables import table
 from lmdbio.inside.keytext import show_key
 from lmdbio.page.document import document, facts_html, header, section, tiles
 from lmdbio.page.drawing import Bar, Chart, Series, bars, chart_html
+from lmdbio.system.amounts import count_text
 
 __all__ = ["demo_page", "latencies_section", "page", "rates_section", "table_section"]
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'e' * (noun == 'process')}s"
 
 
 def page(findings: Findings) -> str:
@@ -28,10 +25,10 @@ def page(findings: Findings) -> str:
     name = Path(work.path).name
     name += f", database {show_key(os.fsencode(work.db))}" if work.db else ""
     facts = [
-        work.access, plural(work.processes, "process"), f"batches of {work.batch:,}",
+        work.access, count_text(work.processes, "process"), f"batches of {work.batch:,}",
         f"{work.count:,} of {work.total:,} records",
         f"{work.page_bytes / MIB:,.0f} of {work.file_bytes / MIB:,.0f} MiB",
-        plural(findings.rounds, "round"), "cold" if findings.was_cold else "WARM page cache",
+        count_text(findings.rounds, "round"), "cold" if findings.was_cold else "WARM page cache",
     ]  # fmt: skip
     ended = "Interrupted: not everything was measured." if findings.interrupted else ""
     commands = escape("\n".join(shlex.join(row.command) for row in findings.rows if row.command))

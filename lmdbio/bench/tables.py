@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from lmdbio.bench.findings import MIB, Findings, Row, Spread, figure
 from lmdbio.inside.keytext import show_key
 from lmdbio.page.table import Table
+from lmdbio.system.amounts import count_text
 
 __all__ = ["absent", "show", "show_bench", "table"]
 
@@ -128,10 +129,8 @@ def show_bench(findings: Findings, console: Console) -> None:
     """Print what ``lmdbio bench`` found out."""
     work = findings.workload
     named = f"database {show_key(os.fsencode(work.db))}, " if work.db else ""
-    title = (
-        f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
-        f"{'es' * (work.processes > 1)}"
-    )
+    processes = count_text(work.processes, "process")
+    title = f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {processes}"
     facts = findings.machine.facts | {"cache": findings.state}
     notes = [
         "MiB/s: bytes of the file's pages that hold the records, the same for everybody, over the "

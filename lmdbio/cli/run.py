@@ -113,8 +113,8 @@ def heading(report: Report) -> str:
             f"{size(report.storage_bytes)} from storage, all files, by the kernel's count"
         )
     if report.forked:
-        text = f"{plural(report.counted, 'forked process')} counted of {report.forked}"
-        parts.append(text.replace("processs", "processes"))
+        counted = plural(report.counted, "forked process")
+        parts.append(f"{counted} counted of {report.forked}")
     if report.spawns:
         parts.append("spawned processes, which run plain Python, not counted")
     return f"{who}: {'; '.join(parts)}"

@@ -98,4 +98,5 @@ def size_text(count: float) -> str:
 
 def count_text(count: int, noun: str) -> str:
     """Return a number of things."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending * (count != 1)}"
