@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,7 +29,6 @@ __all__ = [
     "Spread",
     "as_json",
     "figure",
-    "percentile",
     "row_json",
     "size_text",
 ]
@@ -64,11 +63,6 @@ class Spread:
         ranks = confidence_ranks(len(every))
         interval = None if ranks is None else (every[ranks[0] - 1], every[ranks[1] - 1])
         return cls(statistics.median(every), every[0], every[-1], interval)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` per cent lie, between neighbours in proportion."""
-    return float(np.percentile(values, share))
 
 
 def figure(value: float | None, form: str = "") -> str:
@@ -152,7 +146,9 @@ class Row:
     def latencies(self) -> dict[float, float]:
         """Milliseconds for a batch by percentile, of all runs together."""
         laps = [lap * 1000 for run in self.runs for lap in run.laps]
-        return {share: percentile(laps, share) for share in PERCENTILES} if laps else {}
+        if not laps:
+            return {}
+        return dict(zip(PERCENTILES, np.percentile(laps, PERCENTILES).tolist(), strict=True))
 
 
 @dataclass(slots=True)

@@ -21,12 +21,6 @@ from lmdbio.page.table import Table
 from tests.support.benching import made_findings, parsed
 
 
-@pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (50.0, 3.0), (90.0, 4.6), (100.0, 5.0)])
-def test_percentiles_lie_between_neighbours(share: float, value: float) -> None:
-    assert findings.percentile([5.0, 1.0, 4.0, 2.0, 3.0], share) == pytest.approx(value)
-    assert findings.percentile([7.0], share) == 7.0
-
-
 @pytest.mark.parametrize("top", [0.003, 0.9, 7.0, 236.0, 1799.0, 2.5e6])
 def test_ticks_are_few_and_reach_the_top(top: float) -> None:
     ticks = drawing.nice_ticks(top)
