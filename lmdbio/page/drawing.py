@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 
 __all__ = ["COLOURS", "Bar", "Chart", "Series", "bars", "chart_html", "log_ticks", "nice_ticks"]
 
@@ -242,7 +243,7 @@ def chart_html(chart: Chart) -> str:
         f'<text x="4" y="11" class="name">{escape(chart.unit)}</text>'
     )
     legend = ""
-    for one, next_colour in zip(chart.series, _colours(len(chart.series)), strict=True):
+    for one, next_colour in zip(chart.series, cycle(COLOURS), strict=False):
         colour = one.colour or next_colour
         at = [(x(place), y(low), y(mid), y(high)) for place, low, mid, high in one.points]
         parts.append(_series(one, colour, at, x(one.width) - x(0)) if at else "")
@@ -253,10 +254,6 @@ def chart_html(chart: Chart) -> str:
         f"<title>{escape(chart.title)}</title>{''.join(parts)}</svg>"
         f'<ul class="legend">{legend}</ul>'
     )
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(count)]
 
 
 def _series(
