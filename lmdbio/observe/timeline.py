@@ -34,17 +34,20 @@ def load(path: str | os.PathLike[str]) -> Trace:
         ValueError: it is no trace that lmdbio wrote; the message names it.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text, is_cut = Path(path).read_text(encoding="utf-8"), False
         try:
             trace = json.loads(text)
         except ValueError:
-            trace = json.loads(text.rpartition(",\n")[0] + "]}")
+            trace, is_cut = json.loads(text.rpartition(",\n")[0] + "]}"), True
     except ValueError:  # of JSON, or of UTF-8
         raise ValueError(f"{os.fspath(path)}: is no trace (lmdbio writes them as JSON)") from None
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise ValueError(f"{os.fspath(path)}: is JSON, but no trace of lmdbio")
     if "monotonic_ns" not in trace.get("otherData", {}):
         raise ValueError(f"{os.fspath(path)}: is a trace, but was not written by lmdbio")
+    events = trace["traceEvents"]
+    if is_cut and events and events[-1]["ph"] == "b":
+        del events[-1]  # what begins here has had its end in the part that is gone
     return trace
 
 

@@ -488,6 +488,16 @@ def test_of_a_torn_trace_all_but_the_last_event_is_read(path, tmp_path):
         assert len(torn["traceEvents"]) >= len(whole["traceEvents"]) - 1
 
 
+def test_of_a_torn_trace_what_began_last_is_left_out_with_its_end(tmp_path):
+    facts = json.dumps(made("a", 0, 0)["otherData"])
+    whole, begun = span(10, 10), span(21, 1) | {"ph": "b", "id": "1"}
+    lines = ",\n".join(map(json.dumps, (whole, begun)))
+    torn = tmp_path / "torn.json"
+    torn.write_text(f'{{"otherData":{facts},"traceEvents":[\n{lines},\n{{"ph":"e","na', "utf-8")
+    read = timeline.load(torn)
+    assert read["traceEvents"] == [whole] and timeline.check(read) == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": []}', "\xff"])
 def test_what_is_no_trace_is_refused_by_name(tmp_path, text):
     bad = tmp_path / "bad.json"
