@@ -16,11 +16,11 @@ from typing import Any
 
 import lmdb
 
-from lmdbio.bench.processes import RunFailed
+from lmdbio.bench.processes import RunFailed, end
+from lmdbio.system.signals import ended_by_signals, number_of
 
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
 NOT_FOUND = 127  # as a shell says
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SECONDS_TO_DIE = 5.0
 
 
@@ -30,20 +30,6 @@ class Missing(Exception):
 
 class Failed(Exception):
     """A step did not work; the message says which."""
-
-
-class Interrupted(BaseException):
-    """A signal asks for the end; the first one only, so that cleaning up is not disturbed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def _interrupt(number: int, _frame: object) -> None:
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(number)
 
 
 def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
@@ -62,23 +48,21 @@ def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Return the exit status of ``run``, which a signal ends as ``Interrupted``.
+    """Return the exit status of ``run``, which signals end as Ctrl-C does.
 
     Args:
         run: makes what the command needs, runs it, and takes all down however it ends. It raises
             ``Missing`` where this machine cannot do it, ``Failed`` or ``RunFailed`` when a step
             failed.
     """
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _interrupt)
     try:
-        return run()
+        with ended_by_signals():
+            return run()
     except (Missing, Failed, RunFailed, OSError, ValueError, lmdb.Error) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Missing) else FAILED
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
+    except KeyboardInterrupt as interrupt:
+        return 128 + number_of(interrupt)
 
 
 def parser(program: str, words: str) -> argparse.ArgumentParser:
@@ -133,10 +117,9 @@ def run(
         return NOT_FOUND, 0.0
     try:
         code = process.wait()
-    except Interrupted as interrupted:
-        _end(process, interrupted.number)
-        raise
     finally:
+        if process.poll() is None:  # interrupted
+            end(process)
         _kill(left, process)
     return (code if code >= 0 else 128 - code), time.monotonic() - begun
 
@@ -151,20 +134,10 @@ def report(file: str | None, found: Mapping[str, Any], words: str) -> None:
         Path(file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _end(process: subprocess.Popen[Any], number: int) -> None:
-    """Hand a signal to a command and all of its group, and see them end."""
-    for each in (number, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, each)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS_TO_DIE)
-            return
-
-
 def _kill(left: Callable[[], Sequence[int]], process: subprocess.Popen[Any]) -> None:
     """Kill what is left behind, until nothing is."""
-    end = time.monotonic() + SECONDS_TO_DIE
-    while (found := left()) and time.monotonic() < end:
+    until = time.monotonic() + SECONDS_TO_DIE
+    while (found := left()) and time.monotonic() < until:
         for each in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)

@@ -175,7 +175,7 @@ def conduct(
         try:
             measured(asked, told, console)
         except BaseException as error:
-            told.ended = "Interrupted" if isinstance(error, command.Interrupted) else str(error)
+            told.ended = "Interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
             raise
         finally:
             if told.verdicts or told.parts or told.more:

@@ -152,4 +152,4 @@ def told(
 def end(process: subprocess.Popen[bytes]) -> None:
     """Ends the launcher and every rank, whatever session they are in."""
     with contextlib.suppress(OSError):
-        processes.end(process)  # type: ignore[arg-type]
+        processes.end(process)

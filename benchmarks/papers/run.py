@@ -93,7 +93,7 @@ class Making:
         self.report.machine = asdict(measure.machine(self.asked.out))
         try:
             self.make_all()
-        except command.Interrupted:
+        except KeyboardInterrupt:
             self.report.ended = "interrupted"
             raise
         finally:

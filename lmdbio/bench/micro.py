@@ -11,7 +11,6 @@ import importlib.util
 import json
 import math
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
 from lmdbio.bench.workplace import Workplace, make_folder, workplace
 from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_files
-from lmdbio.system.signals import ended_by_signals
+from lmdbio.system.signals import ended_by_signals, number_of
 
 __all__ = [
     "BYTES_MAX",
@@ -140,7 +139,7 @@ def run(options: Options, console: Console) -> Findings:
                 ending = begun + options.seconds_max
                 rounds = alternate(bench, found.rows, options.repeats, console, ending=ending)
         except KeyboardInterrupt as interrupt:
-            found.interrupted = getattr(interrupt, "number", signal.SIGINT)
+            found.interrupted = number_of(interrupt)
             found.notes.append("Interrupted: the figures are of what was measured up to then.")
         else:
             if rounds < options.repeats:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SECONDS_MAX", "RunFailed", "Waiting", "call", "inherited", "mpiexec"]
+__all__ = ["SECONDS_MAX", "RunFailed", "Waiting", "call", "end", "inherited", "mpiexec"]
 
 #: A contestant that is this slow has hung.
 SECONDS_MAX = 300.0
@@ -66,7 +66,7 @@ def descendants(pid: int) -> dict[int, int]:
     return found
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """Ends a process, its group and all its descendants, whatever group these are in."""
     below = descendants(process.pid)
     try:

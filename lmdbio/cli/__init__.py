@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
 import warnings
 from importlib import import_module
@@ -25,7 +24,7 @@ import click
 import lmdbio
 from lmdbio.errors import MissingExtraError
 from lmdbio.system.pylmdb import lmdb
-from lmdbio.system.signals import leaving_at_once
+from lmdbio.system.signals import leaving_at_once, number_of
 
 __all__ = ["COMMANDS", "EXPECTED", "SHOW_WARNING", "ClosedOutput", "cli", "main", "one_line"]
 
@@ -128,7 +127,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("lmdbio: interrupted", err=True)
         # Click has an Abort of its own for what interrupted a command.
-        status = 128 + getattr(interrupt.__cause__ or interrupt, "number", signal.SIGINT)
+        status = 128 + number_of(interrupt.__cause__ or interrupt)
     except BrokenPipeError:
         # The reader of our output has closed the pipe; Python's own flush at exit must not
         # complain.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["Ended", "ended_by_signals", "ending_later", "leaving_at_once"]
+__all__ = ["Ended", "ended_by_signals", "ending_later", "leaving_at_once", "number_of"]
 
 
 class Ended(KeyboardInterrupt):
@@ -23,6 +23,11 @@ class Ended(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.number = number
+
+
+def number_of(interrupt: BaseException) -> int:
+    """Return the number of the signal that has interrupted the program."""
+    return getattr(interrupt, "number", signal.SIGINT)
 
 
 @contextmanager
