@@ -25,9 +25,12 @@ from rich.console import Console
 from benchmarks import command, report
 from benchmarks.report import Verdict
 from lmdbio.bench import measure
+from lmdbio.bench.findings import figure
+from lmdbio.cli.output import wide_console
+from lmdbio.page.document import facts_html, section
 from lmdbio.page.table import Table
 
-__all__ = ["Told", "by_turns", "conduct", "judged", "now", "race_parser", "turns"]
+__all__ = ["Told", "by_turns", "conduct", "judged", "race_parser", "turns"]
 
 Contestant = TypeVar("Contestant")
 
@@ -90,20 +93,35 @@ def by_turns(
     return [figures[warmups:] for figures in found]
 
 
-def judged(words: str, where: str, rates: Sequence[list[float]], *, least: float | None, unit: str,
-           scale: float = 1.0) -> Verdict:  # fmt: skip
-    """Judge the median ratio of the first contestant's rate to the second's of the same round.
+def judged(
+    words: str,
+    where: str,
+    figures: Sequence[list[float]],
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    unit: str,
+    scale: float = 1.0,
+) -> Verdict:
+    """Judge the median ratio of the first contestant's figure to the second's of the same round.
 
-    Without ``least`` it is reported alone."""
-    ratios = [ours / theirs for ours, theirs in zip(*rates, strict=True)]
+    Args:
+        words, where: see ``Verdict``.
+        figures: figures of two contestants, round by round.
+        least, most: the bound; without one it is reported alone.
+        unit, scale: unit in which figures are shown, and how many of theirs it has.
+    """
+    ratios = [ours / theirs for ours, theirs in zip(*figures, strict=True)]
+    ours, theirs = (f"{figure(median(one) / scale)} {unit}" for one in figures)
     return report.judged(
         words,
         where,
         median(ratios),
         least=least,
+        most=most,
         ends=(min(ratios), max(ratios)),
-        measured=f"{median(rates[0]) / scale:,.0f} {unit}",
-        against=f"{median(rates[1]) / scale:,.1f} {unit}",
+        measured=ours,
+        against=theirs,
     )
 
 
@@ -121,6 +139,7 @@ class Told:
         lead: sentence above each of them on the page, below all in a terminal.
         lines: sentences at the end, in a terminal.
         more: sections at the end of the page, as HTML.
+        style: further CSS of the page.
         facts: further values for the JSON file.
         summed: whether verdicts are shown by what must hold, not one by one.
         ended: reason why not everything was measured; "" if it was.
@@ -133,6 +152,7 @@ class Told:
     lead: str = ""
     lines: list[str] = field(default_factory=list)
     more: str = ""
+    style: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     summed: bool = False
     ended: str = ""
@@ -151,11 +171,6 @@ class Told:
         return report.status(self.verdicts, failed=self.failed)
 
 
-def now() -> str:
-    """Return the date and the time as reports have it."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def conduct(
     name: str,
     asked: argparse.Namespace,
@@ -168,7 +183,8 @@ def conduct(
         asked: options of ``race_parser``, and further ones.
         measured: function that fills the findings; see ``command.guarded`` for what it raises.
     """
-    console, began, begun = report.wide_console(), now(), time.monotonic()
+    console, begun = wide_console(width=170), time.monotonic()
+    began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     told = Told(name)
 
     def work() -> int:
@@ -190,14 +206,16 @@ def conduct(
         ended = f"; {told.ended}: not all was measured" if told.ended else ""
         for line in (told.lead, *told.lines, f"{counted}; {seconds:.0f} s{ended}"):
             console.print(line, highlight=False, markup=False)
-        found = {"machine": asdict(measure.machine(asked.data)), "began": began,
+        machine = measure.machine(asked.data)
+        found = {"machine": asdict(machine), "began": began,
                  "command": sys.argv, "seconds": seconds, "ended": told.ended}  # fmt: skip
         verdicts = {"verdicts": report.as_json(told.verdicts)}
         report.write(asked.json, found | told.facts | verdicts)
         body = told.table.section() + "".join(
             table.section(told.lead, below) for table, below in told.parts
         )
-        page = report.page(name, began, told.title, told.verdicts, body + told.more, told.ended)
+        body += told.more + section("Machine", "", facts_html(machine.facts))
+        page = report.page(name, began, told.title, told.verdicts, body, told.ended, told.style)
         report.write(asked.html, page)
 
     return command.guarded(work)

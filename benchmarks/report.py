@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from lmdbio.bench.findings import Spread, figure
 from lmdbio.page.document import document, header
 from lmdbio.page.table import Table
@@ -184,8 +182,3 @@ def write(file: Path | None, what: Any) -> None:
         text = what if isinstance(what, str) else json.dumps(what, indent=1) + "\n"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-
-
-def wide_console() -> Console:
-    """Return a console that is wide where a file or a pipe has no width of its own."""
-    return Console(width=max(170, Console().width) if not Console().is_terminal else None)

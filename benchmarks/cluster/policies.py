@@ -11,7 +11,6 @@ without late roots has counted other records than were simulated, 2 where there 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster.results import epochs_of, late_of, waits_of
+from benchmarks.command import plain_parser
 from lmdbio.page.drawing import nice_ticks
 from lmdbio.simulate import SOURCES
 
@@ -223,11 +223,7 @@ def svg(policies: Sequence[Measured], words: str) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Draw a report; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster.policies",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = plain_parser("benchmarks.cluster.policies", __doc__ or "")
     parser.add_argument("report", type=Path, help="of benchmarks.cluster.run --policies, as JSON")
     parser.add_argument("--set", default="", metavar="SET", help="of the data; else the first one")
     parser.add_argument("--svg", type=Path, default=PICTURE, metavar="FILE", help=f"({PICTURE})")

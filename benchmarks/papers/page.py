@@ -1,19 +1,18 @@
-"""The report as one page, and as plain values. Pure."""
+"""The report: what a page shows of it, and its values. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
-from typing import Any
 
-from benchmarks import report as reports
+from benchmarks.harness import Told
 from benchmarks.papers.claims import KINDS, PAPERS, Claim, Result, answers_of
 from benchmarks.report import Verdict
-from lmdbio.page.document import facts_html, section
+from lmdbio.page.document import section
 from lmdbio.page.table import Table
 
-__all__ = ["Done", "Report", "as_json", "as_page", "unmentioned"]
+__all__ = ["Done", "Report", "sections", "tell", "unmentioned"]
 
 STYLE = """
 td.left { white-space: normal; min-width: 7rem; } .claims td.left { min-width: 10rem; }
@@ -45,28 +44,20 @@ class Report:
     """Everything up to now.
 
     Attributes:
-        began: date and time.
-        command: of all.
-        machine: facts.
         claims: of the papers.
         runs: in turn.
         results: by name.
         cases: a sentence for each checked case.
         case_table: all of them.
         verdicts: of the cases.
-        ended: why not everything was measured; "" if it was.
     """
 
-    began: str
-    command: str
-    machine: Mapping[str, Any]
     claims: Sequence[Claim]
     runs: list[Done] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     cases: dict[str, str] = field(default_factory=dict)
     case_table: Table | None = None
     verdicts: list[Verdict] = field(default_factory=list)
-    ended: str = ""
 
     @property
     def judged(self) -> list[Verdict]:
@@ -96,23 +87,37 @@ def claim_rows(report: Report, paper: str) -> list[tuple[str, ...]]:
     return rows
 
 
-def as_page(report: Report) -> str:
-    """Return the whole page."""
-    heads = ("figure", "shows", "claimed", "here")
-    parts = [reports.verdict_table(report.judged, "What must hold").section()]
+def tell(told: Told, report: Report) -> None:
+    """Note all that there is up to now."""
+    missing = unmentioned(report)
+    told.title = "Five papers, and what this code gives for them"
+    told.verdicts, told.style, told.more = report.judged, STYLE, sections(report)
+    told.failed = bool(missing) or any(one.error for one in report.runs)
+    told.lines = [f"{len(report.claims)} figures, {len(missing)} without an answer"]
+    told.facts = {
+        "runs": [asdict(one) for one in report.runs],
+        "results": {
+            name: asdict(replace(made, picture="")) for name, made in report.results.items()
+        },
+        "cases": report.cases,
+        "figures": [
+            asdict(one) | {"answers": answers_of(one, report.results, report.cases)}
+            for one in report.claims
+        ],
+        "unmentioned": missing,
+    }
+
+
+def sections(report: Report) -> str:
+    """Return the figures of each paper, the results, the cases and the runs, as HTML."""
+    heads, parts = ("figure", "shows", "claimed", "here"), []
     for paper, title in PAPERS.items():
         table = Table(title, heads, claim_rows(report, paper), heads)
         parts.append(section(table.title, "", table.as_html(), "claims"))
     parts += map(result_section, report.results.values())
     if report.case_table is not None:
         parts.append(report.case_table.section("Checked by tests/papers. Run: cases."))
-    parts.append(runs_section(report.runs))
-    facts = {name: str(value) for name, value in report.machine.items()}
-    parts.append(section("Machine", report.began, facts_html(facts)))
-    return reports.page(
-        "papers", report.began, "Five papers, and what this code gives for them", report.judged,
-        "".join(parts), report.ended, STYLE,
-    )  # fmt: skip
+    return "".join(parts) + runs_section(report.runs)
 
 
 def result_section(made: Result) -> str:
@@ -131,24 +136,3 @@ def runs_section(runs: Sequence[Done]) -> str:
         for one in runs
     )
     return section("Runs", "Each number above names its run.", body)
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """Return everything as plain values."""
-    return {
-        "began": report.began,
-        "command": report.command,
-        "machine": dict(report.machine),
-        "ended": report.ended or None,
-        "runs": [asdict(one) for one in report.runs],
-        "verdicts": reports.as_json(report.judged),
-        "results": {
-            name: asdict(replace(made, picture="")) for name, made in report.results.items()
-        },
-        "cases": report.cases,
-        "figures": [
-            asdict(one) | {"answers": answers_of(one, report.results, report.cases)}
-            for one in report.claims
-        ],
-        "unmentioned": unmentioned(report),
-    }

@@ -25,18 +25,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command, report as reports
+from rich.console import Console
+
+from benchmarks import command
 from benchmarks.cluster import cluster
+from benchmarks.harness import Told, conduct
 from benchmarks.papers import simulated
 from benchmarks.papers.claims import Result, read_claims
-from benchmarks.papers.page import Done, Report, as_json, as_page, unmentioned
+from benchmarks.papers.page import Done, Report, tell
 from benchmarks.papers.runs import RUNS, Run
-from lmdbio.bench import measure, processes
+from lmdbio.bench import processes
 
 CLUSTER = "benchmarks.cluster.run"
 CASES, SIMULATOR = "cases", "simulator"
@@ -48,11 +49,7 @@ SECONDS_MAX = 1200.0
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.plain_parser("benchmarks.papers.run", __doc__ or "")
     add = parser.add_argument
     add("--quick", action="store_true", help="three minutes: fewer runs, smaller data")
     add("--only", default="all", metavar="RUNS", help=f"of {', '.join(NAMES)}")
@@ -65,47 +62,15 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         asked.only = command.words_of(NAMES, asked.only)
     except ValueError as error:
         parser.error(str(error))
+    asked.json, asked.html = asked.out / "papers.json", asked.out / "papers.html"
     return asked
 
 
 class Making:
-    """Makes a report, run after run; it is written after each."""
+    """Makes a report, run after run."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked, self.console = asked, reports.wide_console()
-        words = ["--quick"] * asked.quick + ["--only", ",".join(asked.only)]
-        self.report = Report(
-            datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            shlex.join(["python", "-m", "benchmarks.papers.run", *words]),
-            {},
-            read_claims(),
-        )
-
-    def run(self) -> int:
-        """Make everything; return the exit status."""
-        lacking = cluster.missing()
-        if lacking:
-            raise command.Missing(lacking)
-        self.asked.out.mkdir(parents=True, exist_ok=True)
-        if not os.access(self.asked.out, os.W_OK):
-            reason = "nothing can be written there"
-            raise PermissionError(errno.EACCES, reason, str(self.asked.out))
-        self.report.machine = asdict(measure.machine(self.asked.out))
-        try:
-            self.make_all()
-        except KeyboardInterrupt:
-            self.report.ended = "interrupted"
-            raise
-        finally:
-            self.write()
-        self.console.print(reports.verdict_table(self.report.judged).on_screen())
-        missing = unmentioned(self.report)
-        self.console.print(
-            f"{len(self.report.claims)} figures, {len(missing)} without an answer; "
-            f"{self.asked.out / 'papers.html'}"
-        )
-        failed = bool(missing) or any(one.error for one in self.report.runs)
-        return reports.status(self.report.judged, failed=failed)
+    def __init__(self, asked: argparse.Namespace, console: Console) -> None:
+        self.asked, self.console, self.report = asked, console, Report(read_claims())
 
     def make_all(self) -> None:
         """Make what was asked for, in turn."""
@@ -130,7 +95,6 @@ class Making:
             error = f"{type(failed).__name__}: {failed}"
             self.console.print(f"[red]{name}: {error}[/]")
         self.report.runs.append(Done(name, tuple(words), time.monotonic() - begun, error))
-        self.write()
 
     def take(self, results: Iterable[Result]) -> None:
         """Note results, and show what they say."""
@@ -158,9 +122,6 @@ class Making:
             self.take(made)
 
         self.step(run.name, commands, work)
-        self.report.runs[-1] = Done(
-            run.name, tuple(commands), self.report.runs[-1].seconds, self.report.runs[-1].error
-        )
 
     def launch(self, name: str, words: str, commands: list[str]) -> dict[str, Any]:
         """Run the cluster once; return its report.
@@ -194,16 +155,31 @@ class Making:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return found
 
-    def write(self) -> None:
-        """Write what there is."""
-        reports.write(self.asked.out / "papers.json", as_json(self.report))
-        reports.write(self.asked.out / "papers.html", as_page(self.report))
+
+def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:
+    """Make what was asked for.
+
+    Raises:
+        Missing: this machine cannot emulate a cluster.
+        OSError: nothing can be written where the report is to be.
+    """
+    lacking = cluster.missing()
+    if lacking:
+        raise command.Missing(lacking)
+    for folder in (asked.out, asked.data):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(asked.out, os.W_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written there", str(asked.out))
+    making = Making(asked, console)
+    try:
+        making.make_all()
+    finally:
+        tell(told, making.report)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Make the report; return the exit status."""
-    asked = parse(words)
-    return command.guarded(lambda: Making(asked).run())
+    return conduct("papers", parse(words), measured)
 
 
 if __name__ == "__main__":

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import lmdb
 from rich.console import Console
 
 import lmdbio
-from benchmarks import command, report
-from benchmarks.harness import Told, by_turns, conduct, race_parser
+from benchmarks import command
+from benchmarks.harness import Told, by_turns, conduct, judged, race_parser
 from benchmarks.page_cache import held_in_memory
+from benchmarks.report import Verdict
 from benchmarks.warm.calls import CALLS, LOCKED, OPENINGS, SMALL_BYTES, Call, Loop
 from lmdbio.bench import datasets
 from lmdbio.bench.datasets import Recipe
@@ -87,22 +87,7 @@ def timed_alone(
         return timed(env, loop, keys)
 
 
-def judge(call: Call, name: str, took: list[list[float]]) -> report.Verdict:
-    """Judge the ratio of a call's times on one data set."""
-    ratios = [mine / theirs for theirs, mine in zip(*took, strict=True)]
-    is_bounded = not call.small or SETS[name][0] <= SMALL_BYTES
-    return report.judged(
-        call.words,
-        f"{name}, {SETS[name][1]:,} records",
-        median(ratios),
-        most=call.most if is_bounded else None,
-        ends=(min(ratios), max(ratios)),
-        measured=f"{median(took[1]):.2f} us",
-        against=f"py-lmdb {median(took[0]):.2f} us",
-    )
-
-
-def run_set(path: Path, name: str, rounds: int) -> Iterator[report.Verdict]:
+def run_set(path: Path, name: str, rounds: int) -> Iterator[Verdict]:
     """Time all calls on one data set."""
     size, count = SETS[name]
     rng = random.Random(SEED)
@@ -112,19 +97,22 @@ def run_set(path: Path, name: str, rounds: int) -> Iterator[report.Verdict]:
     def opened(package: Any, *, lock: bool = False) -> Callable[[], Any]:
         return partial(package.open, str(path), readonly=True, lock=lock, readahead=False)
 
-    def judged(call: Call, measured: Callable[..., float], both: Iterable[Any]) -> report.Verdict:
+    def compared(call: Call, measured: Callable[..., float], both: Iterable[Any]) -> Verdict:
         theirs, ours = (partial(measured, one, call.loop, keys) for one in both)
         # The first round brings code and pages.
-        return judge(call, name, by_turns(rounds, theirs, ours, warmups=1))
+        took = by_turns(rounds, theirs, ours, warmups=1)
+        is_bounded = not call.small or size <= SMALL_BYTES
+        most = call.most if is_bounded else None
+        return judged(call.words, f"{name}, {count:,} records", took[::-1], most=most, unit="us")
 
     with locked(path / "data.mdb"):
         for call in OPENINGS:
-            yield judged(call, timed, (opened(lmdb), opened(lmdbio)))
+            yield compared(call, timed, (opened(lmdb), opened(lmdbio)))
         for call in LOCKED:
-            yield judged(call, timed_alone, (opened(lmdb, lock=True), opened(lmdbio, lock=True)))
+            yield compared(call, timed_alone, (opened(lmdb, lock=True), opened(lmdbio, lock=True)))
         with opened(lmdb)() as theirs, opened(lmdbio)() as ours:
             for call in CALLS:
-                yield judged(call, timed, (theirs, ours))
+                yield compared(call, timed, (theirs, ours))
 
 
 def measured(asked: argparse.Namespace, told: Told, console: Console) -> None:

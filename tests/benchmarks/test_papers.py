@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from benchmarks.cluster import run as cluster_run
+from benchmarks.harness import Told
 from benchmarks.papers import measured, pictures
 from benchmarks.papers.claims import PAPERS, Result, answers_of, read_claims
-from benchmarks.papers.page import Report, as_json, as_page, unmentioned
+from benchmarks.papers.page import Report, tell
 from benchmarks.papers.runs import RUNS
 from benchmarks.papers.simulated import GIVES, check_cases
 from lmdbio.page.table import Table
@@ -52,16 +53,16 @@ def test_cases_are_checked_and_told() -> None:
 
 
 def report(**results: Result) -> Report:
-    return Report("today", "run", {"cpu": "one"}, CLAIMS, results=dict(results))
+    return Report(CLAIMS, results=dict(results))
 
 
 def test_a_page_has_every_figure_and_its_answer() -> None:
     made = Result("ladder", "modes", "Every mode", "STAG is fast", Table("", ("a",), [("b",)]))
-    told = report(ladder=made)
-    page = as_page(told)
-    assert all(f">{one.label}<" in page for one in CLAIMS)
-    assert "STAG is fast [modes]" in page and "growth: its run was left out" in page
-    assert not unmentioned(told) and not as_json(told)["unmentioned"]
+    told = Told("papers")
+    tell(told, report(ladder=made))
+    assert all(f">{one.label}<" in told.more for one in CLAIMS)
+    assert "STAG is fast [modes]" in told.more and "growth: its run was left out" in told.more
+    assert not told.facts["unmentioned"] and not told.failed
 
 
 def test_answers_name_their_run() -> None:
