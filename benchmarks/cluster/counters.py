@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from typing import Any
-
-from benchmarks.pfs import pfs
-
-
-def snapshot(mount: str) -> Mapping[str, Any]:
-    """Return everything that the store has counted up to now, by one of its mounts."""
-    found: dict[str, Any] = json.loads(os.getxattr(mount, pfs.COUNTERS))
-    return found
 
 
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,34 +52,17 @@ def sample(value: Any) -> tuple[Any, int]:
     return torch.from_numpy(np.frombuffer(value, np.uint8, HEAD_BYTES).copy()), len(value)
 
 
-class LmdbDataset:
-    """As they are written everywhere: keys in a list, opened when first used."""
-
-    def __init__(self, path: str, keys: list[bytes], *, readahead: bool) -> None:
-        self.path, self.keys, self.readahead = path, keys, readahead
-        self.env: Any = None
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __getitem__(self, index: int) -> Any:
-        if self.env is None:
-            import lmdb
-
-            self.env = lmdb.open(self.path, readonly=True, lock=False, readahead=self.readahead)
-        with self.env.begin() as txn:
-            return sample(txn.get(self.keys[index]))
-
-
 class DataLoaderBatches:
     """torch's DataLoader over py-lmdb."""
 
     def __init__(self, task: Task) -> None:
         from torch.utils.data import DataLoader, DistributedSampler
 
+        from benchmarks.training.loaders import LmdbDataset
+
         keys = Path(f"{task.path}.keys").read_bytes().split(b"\n")
         readahead = task.lane["kind"] == "dataloader"
-        data: Any = LmdbDataset(task.path, keys[: count_of(task)], readahead=readahead)
+        data: Any = LmdbDataset(task.path, keys[: count_of(task)], sample, readahead=readahead)
         workers = task.lane["workers"]
         self._sampler: Any = DistributedSampler(
             data, task.size, task.rank, shuffle=True, seed=task.cell["seed"]
@@ -243,10 +226,7 @@ class ByLoader:
             for heads, lengths in self._batches.epoch(number):
                 waited = perf_counter() - asked
                 shown += waited
-                if account.records:
-                    account.exposed_s += waited
-                else:
-                    account.first_wait_s = waited
+                account.waited(waited)
                 account.records += len(heads)
                 account.bytes += int(lengths.sum())
                 self.task.step()

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from benchmarks.cluster import counters, others, simulated, ways
 from benchmarks.cluster.launch import meet
 from benchmarks.cluster.task import Task
+from benchmarks.pfs import pfs
 from lmdbio import share
 from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
@@ -230,7 +231,7 @@ class Ranks:
 
     def counted(self) -> list[Mapping[str, Any]]:
         """Return the store's counters, on rank 0."""
-        return [counters.snapshot(self.plan["mounts"][0])] if self.rank == 0 else []
+        return [pfs.counters(self.plan["mounts"][0])] if self.rank == 0 else []
 
     def needed(
         self, cell: Mapping[str, Any], indices: Sequence[npt.NDArray[np.uint64]]

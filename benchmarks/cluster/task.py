@@ -77,3 +77,10 @@ class Account:
     kept: str = ""
     stats: dict[str, float] = field(default_factory=dict)
     sources: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+
+    def waited(self, seconds: float) -> None:
+        """Note how long ``next(reader)`` took, before its batch is counted."""
+        if self.records:
+            self.exposed_s += seconds
+        else:
+            self.first_wait_s = seconds

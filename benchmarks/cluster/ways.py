@@ -170,10 +170,7 @@ class ByReader:
                 account.epochs.append((asked - begun, shown))
                 epoch += 1
             shown += waited
-            if account.records:
-                account.exposed_s += waited
-            else:
-                account.first_wait_s = waited
+            account.waited(waited)
             account.records += len(batch)
             account.bytes += int(batch.lengths.sum())
             account.indices.append(batch.indices)

@@ -186,7 +186,13 @@ class Store:
 
     def counters(self) -> dict[str, Any]:
         """All counters at this moment. Passes by the model."""
-        return self.last or json.loads(os.getxattr(self.mounts[0], COUNTERS))
+        return self.last or counters(self.mounts[0])
+
+
+def counters(mount: Path | str) -> dict[str, Any]:
+    """Return everything that the store has counted up to now, by one of its mounts."""
+    found: dict[str, Any] = json.loads(os.getxattr(mount, COUNTERS))
+    return found
 
 
 @contextlib.contextmanager

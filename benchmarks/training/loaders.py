@@ -6,8 +6,11 @@ Each maker returns an object that may be iterated once for each epoch. Batches a
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.training.workloads import WORKLOADS, Workload
 
-__all__ = ["MAKERS", "Job", "data_loader"]
+__all__ = ["MAKERS", "Job", "LmdbDataset", "data_loader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +79,24 @@ class LmdbDataset(torch.utils.data.Dataset[Any]):
     """As it is written everywhere: opened when first used, a transaction for each sample.
 
     Args:
-        job: what to load.
-        library: has ``open``.
+        path: path of the environment.
+        keys: its keys.
+        sample: function that makes a sample of a value.
+        library: module that has ``open``.
+        readahead: argument of ``open``.
     """
 
-    def __init__(self, job: Job, library: str) -> None:
-        self.job, self.library = job, library
-        with open(job.keys, "rb") as file:  # noqa: PTH123 (as in such programs)
-            self.keys = file.read().split(b"\n")
+    def __init__(
+        self,
+        path: str,
+        keys: list[bytes],
+        sample: Callable[[Any], Any],
+        library: str = "lmdb",
+        *,
+        readahead: bool = False,
+    ) -> None:
+        self.path, self.keys, self.sample = path, keys, sample
+        self.library, self.readahead = library, readahead
         self.env: Any = None
 
     def __len__(self) -> int:
@@ -91,20 +104,15 @@ class LmdbDataset(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         if self.env is None:
-            import importlib
-
             library = importlib.import_module(self.library)
-            self.env = library.open(self.job.path, readonly=True, lock=False, readahead=False)
+            self.env = library.open(self.path, readonly=True, lock=False, readahead=self.readahead)
         with self.env.begin() as txn:
-            return self.job.sample(txn.get(self.keys[index]))
+            return self.sample(txn.get(self.keys[index]))
 
 
-def _by_lmdb(job: Job) -> Any:
-    return _shuffled(job, LmdbDataset(job, "lmdb"))
-
-
-def _by_open(job: Job) -> Any:
-    return _shuffled(job, LmdbDataset(job, "lmdbio"))
+def _by_lmdb(job: Job, library: str = "lmdb") -> Any:
+    keys = Path(job.keys).read_bytes().split(b"\n")
+    return _shuffled(job, LmdbDataset(job.path, keys, job.sample, library))
 
 
 def _by_dataset(job: Job) -> Any:
@@ -140,7 +148,7 @@ def _by_loader(job: Job) -> Any:
 
 MAKERS: dict[str, Callable[[Job], Any]] = {
     "lmdb": _by_lmdb,
-    "open": _by_open,
+    "open": partial(_by_lmdb, library="lmdbio"),
     "dataset": _by_dataset,
     "iterable": _by_iterable,
     "loader": _by_loader,
