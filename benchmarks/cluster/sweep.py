@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from benchmarks.harness import turns
+from lmdbio.bench.findings import size_text
 from lmdbio.placement.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.placement.policy import READERS, Policy
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.system.amounts import count_text
 
 KIB, MIB = 2**10, 2**20
 
@@ -106,8 +108,7 @@ class Shape:
         return self.ranks // self.nodes
 
     def __str__(self) -> str:
-        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        return f"{ranks} on {self.nodes} node{'s' if self.nodes > 1 else ''}"
+        return f"{count_text(self.ranks, 'rank')} on {count_text(self.nodes, 'node')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +401,9 @@ def plain(
     access: str, transfer: int, processes: int, depth: int, direct: bool, shape: Shape
 ) -> Lane:
     """Return a plain reader of a pattern; ``processes`` of each node read."""
-    size = f"{transfer // MIB} MiB" if transfer >= MIB else f"{transfer // KIB} KiB"
     pattern = "segments" if access == "sequential" else "interleaved"
     name = (
-        f"plain {'O_DIRECT' if direct else 'buffered'} {pattern}, {size}, "
+        f"plain {'O_DIRECT' if direct else 'buffered'} {pattern}, {size_text(transfer)}, "
         f"{min(processes, shape.ranks_per_node)} a node{f', depth {depth}' * (depth > 1)}"
     )
     return Lane(name, "plain", access=access, transfer=transfer, depth=depth, direct=direct,

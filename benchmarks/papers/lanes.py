@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.cluster.results import epochs_of, waits_of
+from benchmarks.cluster.sweep import Shape
 from lmdbio.bench.findings import MIB, Spread
 
 __all__ = ["Lane", "Reports", "by_where", "lanes_of", "over"]
@@ -42,8 +43,7 @@ class Lane:
     @property
     def shape(self) -> str:
         """Ranks and nodes."""
-        ranks, nodes = (self.cell["shape"][name] for name in ("ranks", "nodes"))
-        return f"{ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}"
+        return str(Shape(**self.cell["shape"]))
 
     def spread(self, name: str) -> Spread:
         """Return a figure's median and ends over the rounds."""
