@@ -12,7 +12,7 @@ import click
 
 from lmdbio.cache import Entry, clear, find, named, verify
 from lmdbio.cli.options import PATH, json_option
-from lmdbio.cli.output import bar, plural, print_facts, print_json, size
+from lmdbio.cli.output import Lines, bar, plural, print_facts, print_json, size
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
@@ -154,7 +154,7 @@ def cache_status(folder: Path, data: Sequence[str]) -> list[Entry]:
     return [entry for entry in find(folder) if entry.source == path]
 
 
-def cache_facts(folder: Path, found: list[Entry]) -> list[tuple[str, str]]:
+def cache_facts(folder: Path, found: list[Entry]) -> Lines:
     """Return lines about them."""
     if not found:
         return [("  cache", f"no file in {folder} keeps a part of it")]

@@ -10,7 +10,7 @@ from typing import BinaryIO, get_args
 
 import click
 
-from lmdbio.cli.files import Lines, Name, files_of, report_each
+from lmdbio.cli.files import Name, files_of, report_each
 from lmdbio.cli.options import (
     OUTPUT,
     database_name,
@@ -18,7 +18,7 @@ from lmdbio.cli.options import (
     provenance_option,
     sidecar_json_option,
 )
-from lmdbio.cli.output import plural, reading, size, titled
+from lmdbio.cli.output import Lines, plural, reading, size, titled
 from lmdbio.convert import convert as conversion, verify as verification
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.convert.verify import VerifyReport

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from lmdbio.cli import EXPECTED, one_line
-from lmdbio.cli.output import bar, print_facts, print_json
+from lmdbio.cli.output import Lines, bar, print_facts, print_json
 from lmdbio.provenance import data_files
 from lmdbio.provenance.freshness import Progress
 
@@ -23,8 +23,6 @@ __all__ = ["Failed", "Name", "files_of", "largest", "report_each"]
 #: A data set as a user names it: a URL stays text.
 Name = Path | str
 Report = TypeVar("Report")
-
-Lines = list[tuple[str, str]]
 
 #: Of more files than these, one paragraph is shown for all.
 FILES_DISPLAYED = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.options import PATH, json_option
-from lmdbio.cli.output import bar, print_facts, print_json, size
+from lmdbio.cli.output import Lines, bar, print_facts, print_json, size
 from lmdbio.ingest.importing import ImportReport, import_samples
 from lmdbio.system.signals import ended_by_signals
 
@@ -56,7 +56,7 @@ def import_command(
     print_facts(lines(report))
 
 
-def lines(report: ImportReport) -> list[tuple[str, str]]:
+def lines(report: ImportReport) -> Lines:
     """Return the lines to show."""
     rate = report.sample_bytes / max(report.seconds, 1e-9)
     resumed = f", {report.resumed_samples:,} of them were there" * bool(report.resumed_samples)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from lmdbio.provenance import freshness
 
+#: Names and values; a name without a value stands alone, a value without a name goes on below.
+Lines = list[tuple[str, str]]
+
 plural, size = count_text, size_text
 
 #: Columns of tables that go to a file or a log, which is no window.
@@ -53,7 +56,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(plain(value), indent=2))
 
 
-def print_facts(facts: list[tuple[str, str]]) -> None:
+def print_facts(facts: Lines) -> None:
     """Aligned lines of name and value."""
     width = max(len(name) for name, text in facts if text)
     for name, text in facts:
