@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from lmdbio.cli.file_facts import FileFacts
-from lmdbio.cli.output import plural, print_columns, size
-from lmdbio.machine import calibration
+from lmdbio.cli.output import Lines, plural, print_columns, size
 from lmdbio.machine.budget import available_bytes, budget_bytes
 from lmdbio.machine.cache_choice import FOLDER_VARIABLE, AutoCache, auto_cache, order_hint
 from lmdbio.machine.calibration import Staggering, Stored
@@ -37,18 +36,9 @@ CHOSEN = {
 }
 
 
-def calibration_status(under: Storage) -> Stored | None:
-    """Return the calibration of a file system; None where there is no place for it."""
-    try:
-        return calibration.load(calibration.identity(under))
-    except OSError:
-        return None
-
-
-def choices(under: Storage, tuned: Stored | None) -> dict[str, Choice]:
+def choices(under: Storage, tuned: Stored) -> dict[str, Choice]:
     """How the file would be read, for each use."""
-    environment = overrides_from_env()
-    measured = tuned.calibration if tuned is not None else None
+    environment, measured = overrides_from_env(), tuned.calibration
     return {use: choose(use, under, measured, environment=environment) for use in ACCESSES}
 
 
@@ -74,11 +64,6 @@ class TurnChoice:
         return f"{self.roots} roots, {self.assignment}: stag {stag}, auto {auto}"
 
 
-def tuned_jobs(tuned: Stored | None) -> tuple[Staggering, ...]:
-    """Return the jobs of a calibration."""
-    return () if tuned is None or tuned.calibration is None else tuned.calibration.staggerings
-
-
 def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
     """Return what follows from each measured job."""
     found = []
@@ -100,7 +85,7 @@ def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
     return found
 
 
-def storage_facts(under: Storage) -> list[tuple[str, str]]:
+def storage_facts(under: Storage) -> Lines:
     """Return the known facts, for people."""
     if under.remote:
         return [("  storage", f"{under.file_system}, elsewhere: {under.source}")]
@@ -130,9 +115,7 @@ def storage_facts(under: Storage) -> list[tuple[str, str]]:
     return facts
 
 
-def tuned_text(tuned: Stored | None) -> str:
-    if tuned is None:
-        return "no: there is no folder to keep it in"
+def tuned_text(tuned: Stored) -> str:
     if tuned.calibration is None:
         return tuned.note or "no (lmdbio tune measures)"
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(tuned.calibration.measured))
@@ -184,7 +167,7 @@ def advice(facts: FileFacts, under: Storage, choice: Choice) -> dict[str, Any]:
     }
 
 
-def advice_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
+def advice_facts(found: dict[str, Any]) -> Lines:
     """Return the same for people."""
     mode, cache = found["auto_mode"], found["auto_cache"]
     where = "nothing" if not cache.nodes else "on several nodes"

@@ -29,7 +29,6 @@ from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.bench.processes import mpiexec
 from lmdbio.cli import one_line
-from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.file_facts import hashed_bytes, sidecar_status
 from lmdbio.cli.options import checked
 from lmdbio.cli.records import read_record
@@ -47,7 +46,7 @@ from lmdbio.errors import Error, IncompatibleError, MovedError
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.summary import count_kinds, describe_keys, key_forms
 from lmdbio.locate.view import DatabaseView, Seen, sample_order
-from lmdbio.machine import storage
+from lmdbio.machine import calibration, storage
 from lmdbio.machine.budget import available_bytes, budget_bytes, cached_bytes_max, control_groups
 from lmdbio.machine.page_reporting import reported_order
 from lmdbio.machine.storage import Storage
@@ -168,17 +167,17 @@ def provenance_facts(view: DatabaseView, engine: Engine, sidecar: Path | None) -
 
 
 def tuned_facts(under: Storage) -> TunedFacts:
-    stored = calibration_status(under)
-    if stored is None or stored.calibration is None:
+    found = calibration.load(calibration.identity(under)).calibration
+    if found is None:
         return TunedFacts()
-    samples = stored.calibration.samples
+    samples = found.samples
     streams = [one.rate for one in samples if one.pattern == "stream"]
     random = [one for one in samples if one.pattern == "random"]
     # The smallest requests tell what records at random cost.
     smallest = min((one.request_bytes for one in random), default=0)
     rates = [one.rate for one in random if one.request_bytes == smallest]
     return TunedFacts(
-        when=time.strftime("%Y-%m-%d", time.localtime(stored.calibration.measured)),
+        when=time.strftime("%Y-%m-%d", time.localtime(found.measured)),
         stream_rate=max(streams, default=None),
         random_rate=max(rates, default=None),
         random_bytes=smallest,

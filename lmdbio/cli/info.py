@@ -18,18 +18,16 @@ from lmdbio.cli import EXPECTED, one_line
 from lmdbio.cli.choices import (
     advice,
     advice_facts,
-    calibration_status,
     choices,
     print_choices,
     storage_facts,
-    tuned_jobs,
     tuned_text,
     turn_choices,
 )
 from lmdbio.cli.file_facts import FileFacts, layout_text, opened_file
 from lmdbio.cli.files import Name, files_of
 from lmdbio.cli.options import PATH, paths_argument, provenance_option, sidecar_json_option
-from lmdbio.cli.output import bar, plural, print_facts, print_json, size, titled
+from lmdbio.cli.output import Lines, bar, plural, print_facts, print_json, size, titled
 from lmdbio.doctor.facts import Facts, MachineFacts
 from lmdbio.doctor.rules import OUT_OF_ORDER, RULES, order_text
 from lmdbio.errors import Error
@@ -38,7 +36,7 @@ from lmdbio.locate.file_set import prefetching
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.open_files import open_database
 from lmdbio.locate.view import DatabaseView, DiskOrder, sample_order
-from lmdbio.machine import storage
+from lmdbio.machine import calibration, storage
 from lmdbio.machine.storage import Storage
 from lmdbio.provenance import in_words
 from lmdbio.remote import label
@@ -58,8 +56,6 @@ DB_FLAGS = {
 LEAVES_MAX = 8
 #: Files that are named one by one.
 NAMED_MAX = 10
-
-Lines = list[tuple[str, str]]
 
 
 @click.command()
@@ -181,12 +177,13 @@ def _facts(file: Name, sidecar: Name | None) -> FileFacts:
 
 def _reading(under: Storage) -> dict[str, Any]:
     """Return what is under a data set, and how it would be read for that reason."""
-    tuned = calibration_status(under)
+    tuned = calibration.load(calibration.identity(under))
+    jobs = () if tuned.calibration is None else tuned.calibration.staggerings
     return {
         "storage": under,
         "tuned": tuned,
         "choices": choices(under, tuned),
-        "turns": turn_choices(tuned_jobs(tuned)),
+        "turns": turn_choices(jobs),
     }
 
 

@@ -10,19 +10,17 @@ import click
 import numpy as np
 
 from lmdbio.cli.options import checked
-from lmdbio.cli.output import bar, plural, print_facts, print_json, print_table, size
+from lmdbio.cli.output import Lines, bar, plural, print_facts, print_json, print_table, size
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.placement.forecast import ROW_SOURCES, Forecast, Job, Outlook
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.randomness import epochs_without_repeat, meeting, randomness
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.prediction.reader import Prediction, cache_here, is_measured, predict_job
+from lmdbio.prediction.reader import Prediction, cache_here, known_rates, predict_job
 from lmdbio.simulate import Located
 
 __all__ = ["Order", "cache_words", "plan_job", "plan_order", "shuffle_name"]
-
-Lines = list[tuple[str, str]]
 
 #: Buffers of an epoch whose reads are planned; the others are taken to be like them.
 SAMPLED = 16
@@ -190,7 +188,7 @@ def plan_job(
             rows.append(_epoch_facts(one))
             advance(len(rows), job.epochs, "epochs")
     predicted = None
-    if is_measured(source.pages):
+    if known_rates(source.pages, source.path)[0] is not None:
         predicted = predict_job(Located(extents, source.used_bytes, options), job, source.pages)
     found = {
         "data": source.path,

@@ -21,11 +21,10 @@ import numpy as np
 from lmdbio import simulate as model
 from lmdbio.cli.options import checked
 from lmdbio.cli.plan import open_source
-from lmdbio.machine.calibration import Stored
+from lmdbio.machine.calibration import Calibration
 from lmdbio.machine.measured import store_rates
 from lmdbio.placement.cache import Cache
-from lmdbio.prediction.reader import locate, measured_here, with_tiers
-from lmdbio.reading.engines import find_calibration
+from lmdbio.prediction.reader import known_rates, locate, measured_here, with_tiers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -178,12 +177,12 @@ def reading_of(
     for path in itertools.filterfalse(is_cluster, sources):
         with open_source(path, None, None) as source:
             sizes = locate(source).extents["length"].astype(np.int64)
-            stored = find_calibration(source.pages)
+            rates = known_rates(source.pages, path)
         batch, typical = min(BATCH, len(sizes)), max(1, int(np.median(sizes)))
         count = len(sizes)
         job = model.Workload(count, typical, batch, 1, 1, count // batch, lengths=sizes)
         if store is None:
-            where, words = measured_store(path, stored)
+            where, words = measured_store(*rates)
     found = where
     for path in filter(is_cluster, sources):
         without = ("samples", "size") if job.lengths is not None else ()
@@ -195,12 +194,11 @@ def reading_of(
     return job, where, words
 
 
-def measured_store(path: Path, stored: Stored | None) -> tuple[model.Store, str]:
+def measured_store(found: Calibration | None, why: str) -> tuple[model.Store, str]:
     """Return a store with the measured rates of a file system, and what was measured."""
-    if stored is None or stored.calibration is None:
-        why = stored.note if stored is not None else f"not measured (lmdbio tune {path} does)"
+    if found is None:
         return model.STORES["bebop"], f"store: bebop; its own is {why}"
-    rates = store_rates(stored.calibration)
+    rates = store_rates(found)
     store = replace(
         model.STORES["model"],
         servers=1,
@@ -213,7 +211,7 @@ def measured_store(path: Path, stored: Stored | None) -> tuple[model.Store, str]
         depth=rates.depth,
     )
     of_all = "and no more of several (mpiexec -n RANKS lmdbio tune on several nodes measures it)"
-    if stored.calibration.staggerings:
+    if found.staggerings:
         of_all = f"{rates.all_nodes / 2**20:,.0f} of all"
     one = f"{rates.one_node / 2**20:,.0f} of a node"
     return store, f"store: as lmdbio tune measured, M a second: {one}, {of_all}"

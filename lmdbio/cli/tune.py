@@ -17,10 +17,8 @@ from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
     USERS,
-    calibration_status,
     choices,
     chosen,
-    tuned_jobs,
     turn_choices,
 )
 from lmdbio.cli.files import files_of, largest
@@ -231,12 +229,11 @@ def _store(
     if made.calibration is None:
         reasons = sorted({reason for _, reason in made.left_out})
         raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
-    was, turns = calibration_status(made.storage), by_job.turns
-    jobs = calibration.renewed(tuned_jobs(was), turns.staggerings if turns is not None else ())
-    earlier = was.calibration.shared if was is not None and was.calibration is not None else ()
-    measured = replace(made.calibration, staggerings=jobs, shared=by_job.readers or earlier)
-    before = choices(made.storage, was)
-    now = Stored(measured, was.file if was is not None else Path())
+    was, turns = calibration.load(calibration.identity(made.storage)), by_job.turns
+    known = was.calibration or made.calibration
+    jobs = calibration.renewed(known.staggerings, turns.staggerings if turns is not None else ())
+    measured = replace(made.calibration, staggerings=jobs, shared=by_job.readers or known.shared)
+    before, now = choices(made.storage, was), Stored(measured, was.file)
     stored = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:

@@ -223,12 +223,11 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def load(identity: str) -> Stored:
-    """Read the calibration of a file system. A damaged file raises nothing.
-
-    Raises:
-        OSError: this user has no home.
-    """
-    file = file_of(identity)
+    """Read the calibration of a file system. A damaged file raises nothing."""
+    try:
+        file = file_of(identity)
+    except OSError:
+        return Stored(None, Path(), "no: there is no folder to keep it in")
     try:
         # A FIFO under that name would be waited for.
         with open(file, "rb", opener=_at_once) as opened:

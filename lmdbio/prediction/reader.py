@@ -39,7 +39,7 @@ __all__ = [
     "Epoch",
     "Prediction",
     "cache_here",
-    "is_measured",
+    "known_rates",
     "locate",
     "measured_here",
     "predict",
@@ -231,10 +231,17 @@ def _free_bytes(folder: str, asker: str) -> int:
         raise type(error)(error.errno, f"{asker}: {error.strerror}", folder) from error
 
 
-def is_measured(engine: Engine) -> bool:
-    """Whether rates of the storage under a data set are known."""
+def known_rates(engine: Engine, path: object) -> tuple[Calibration | None, str]:
+    """Return what was measured of the storage under a data set; None, and why there is nothing.
+
+    Args:
+        engine: engine of the data set.
+        path: path of the data set, as people named it.
+    """
     stored = find_calibration(engine)
-    return stored is not None and stored.calibration is not None
+    if stored is None:
+        return None, f"not measured (lmdbio tune {path} does)"
+    return stored.calibration, stored.note
 
 
 def measured_here(
@@ -250,17 +257,16 @@ def measured_here(
     Returns:
         The environment, and in words where each rate comes from.
     """
-    stored = find_calibration(engine)
-    if stored is None or stored.calibration is None:
-        why = stored.note if stored is not None else f"not measured (lmdbio tune {path} does)"
+    found, why = known_rates(engine, path)
+    if found is None:
         texts = [f"file system: {why}"]
     else:
-        rate = file_system_rate(stored.calibration)
+        rate = file_system_rate(found)
         environment = replace(
             environment,
             file_system=rate,
             file_network=rate.at(1),
-            file_request=request_seconds(stored.calibration, environment.nodes),
+            file_request=request_seconds(found, environment.nodes),
         )
         points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
         texts = [f"file system: as lmdbio tune measured, M a second by nodes {points}"]
@@ -272,7 +278,7 @@ def measured_here(
 
 def _with_network(environment: Environment) -> tuple[Environment, str]:
     """Take the rate between nodes."""
-    found = _found(calibration.NETWORK)
+    found = calibration.load(calibration.NETWORK).calibration
     if found is None:
         return environment, "not measured (mpiexec lmdbio tune PATH does, on several nodes)"
     # A root that has read a block sends each of the others its part.
@@ -297,12 +303,14 @@ def with_tiers(environment: Environment, cache: Cache) -> tuple[Environment, lis
     known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
         memory = replace(known[0], capacity=int(cache.memory) / MIB)
-        memory, words = _with_rate("memory", memory, _found(calibration.MEMORY), "FOLDER")
+        found = calibration.load(calibration.MEMORY).calibration
+        memory, words = _with_rate("memory", memory, found, "FOLDER")
         tiers.append(memory)
         texts.append(words)
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        found = _found(calibration.identity(storage.inspect_folder(cache.disk)))
+        under = storage.inspect_folder(cache.disk)
+        found = calibration.load(calibration.identity(under)).calibration
         disk, words = _with_rate("disk", disk, found, cache.disk)
         tiers.append(disk)
         texts.append(words)
@@ -315,12 +323,3 @@ def _with_rate(name: str, tier: Tier, found: Calibration | None, folder: str) ->
         return tier, f"{name}: not measured (lmdbio tune PATH --cache-dir {folder} does)"
     tier = replace(tier, reads=tier_rate(found))
     return tier, f"{name}: as lmdbio tune measured, {tier.read_rate:,.0f} M a second"
-
-
-def _found(identity: str) -> Calibration | None:
-    """Return a calibration; None where there is none, or no place for it."""
-    try:
-        stored = calibration.load(identity)
-    except OSError:
-        return None
-    return None if stored is None else stored.calibration

@@ -283,6 +283,7 @@ def test_without_a_home_readers_do_without(path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(tuned_folder.os.path, "expanduser", str)  # so it is where there is none
     lmdbio.Records(path).close()
+    assert "no: there is no folder" in CliRunner().invoke(cli, ["info", str(path)]).output
     told = CliRunner().invoke(cli, ["tune", str(path)])
     assert isinstance(told.exception, FileNotFoundError) and "no home" in str(told.exception)
 
