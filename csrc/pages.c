@@ -537,7 +537,7 @@ void lio_snapshot_doubt(lio_snapshot *snapshot)
  * S + 2 stands in the slot that was that of S. So as long as S stands there, one short read tells
  * what both meta pages would. A read of another thread's after the look must not pass
  * for seen: hence the requests from before it, and the look itself. */
-bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
+bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew, bool wait)
 {
     uint64_t offset = (snapshot->txnid & 1) * pages->layout.page_size + pages->layout.header_size;
     lio_counters counters;
@@ -548,20 +548,14 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
         lio_engine_keeps_state(pages->engine))
         return true;
     lio_engine_counters(pages->engine, &counters);
-    if (__atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
+    if (!anew && __atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
         return true;
     if (!lio_engine_try_read(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
     if (!lio_meta_is(&pages->layout, now, snapshot->txnid) || lio_meta_mark(now) != snapshot->mark)
         return false;
-    __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
+    if (!anew)
+        __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
     return true;
-}
-
-bool lio_snapshot_intact_now(const lio_snapshot *snapshot, lio_pages *pages)
-{
-    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
-    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
-    return lio_snapshot_intact(&now, pages, true);
 }

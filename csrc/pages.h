@@ -56,12 +56,9 @@ int lio_pages_key(lio_pages *pages, uint64_t pgno, uint32_t index, uint8_t *into
                   lio_error *error);
 
 /* Whether what was read up to now belongs to the snapshot, as far as its own meta page tells,
- * which usually does; `wait`: also if it must be waited for. False: ask the meta pages
- * (lio_meta_newest). */
-bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait);
-
-/* The same by a look of this call's own, whatever another thread has seen before these reads. */
-bool lio_snapshot_intact_now(const lio_snapshot *snapshot, lio_pages *pages);
+ * which usually does; `anew`: by a look of this call's own, whatever another thread has seen before
+ * these reads; `wait`: also if it must be waited for. False: ask the meta pages (lio_meta_newest). */
+bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew, bool wait);
 
 /* Something was read past the engine: the snapshot is to be asked anew. */
 void lio_snapshot_doubt(lio_snapshot *snapshot);

@@ -163,7 +163,7 @@ class Snapshot:
         """
         if doubt:
             lib.lio_snapshot_doubt(self._c)
-        if not lib.lio_snapshot_intact(self._c, self._pages.pointer, True):
+        if not lib.lio_snapshot_intact(self._c, self._pages.pointer, False, True):
             self.verify()
 
     def is_intact_now(self) -> bool:
@@ -171,7 +171,7 @@ class Snapshot:
 
         False: ``verify`` has to say.
         """
-        return bool(lib.lio_snapshot_intact_now(self._c, self._pages.pointer))
+        return bool(lib.lio_snapshot_intact(self._c, self._pages.pointer, True, True))
 
     def judge(self) -> None:
         """Asks the same as ``verify`` of a read that failed; says nothing where it cannot."""

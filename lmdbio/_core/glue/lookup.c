@@ -162,11 +162,11 @@ static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *e
     return false;
 }
 
-static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
+static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew)
 {
-    bool intact = lio_snapshot_intact(snapshot, pages, false);
+    bool intact = lio_snapshot_intact(snapshot, pages, anew, false);
     if (!intact) {
-        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, true);
+        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, anew, true);
         Py_END_ALLOW_THREADS
     }
     return intact;
@@ -174,7 +174,7 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
 
 static bool lio_guard_is_intact(const lio_guard *guard)
 {
-    return lio_glue_is_intact(guard->snapshot, guard->pages);
+    return lio_glue_is_intact(guard->snapshot, guard->pages, false);
 }
 
 static bool lio_guard_verify(const lio_guard *guard)
@@ -199,16 +199,9 @@ static bool lio_guard_vouch(const lio_guard *guard)
     return lio_guard_is_intact(guard) || lio_guard_verify(guard);
 }
 
-static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
-{
-    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
-    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
-    return lio_glue_is_intact(&now, pages);
-}
-
 static bool lio_guard_vouch_anew(const lio_guard *guard)
 {
-    return lio_glue_is_still_intact(guard->snapshot, guard->pages) || lio_guard_verify(guard);
+    return lio_glue_is_intact(guard->snapshot, guard->pages, true) || lio_guard_verify(guard);
 }
 
 static PyObject *lio_guard_capsule(const char *name, const void *state, size_t size,

@@ -84,8 +84,8 @@ static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *e
 static bool lio_guard_vouch(const lio_guard *guard);
 
 /* The same after reads by another engine than that of the meta pages, whose requests do not tell
- * that more was read. Asked of a copy, so that no look of another thread's, made before these
- * reads, passes for one made after. */
+ * that more was read. By a look of its own: none of another thread's, made before these reads, passes
+ * for one made after. */
 static bool lio_guard_vouch_anew(const lio_guard *guard);
 
 /* Calls waited(), where there is one, after a wait for bytes at `offset`, 0 if that is not known.

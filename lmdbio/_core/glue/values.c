@@ -104,7 +104,7 @@ static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *
     if (!lio_engine_gather(engine, extents, offsets, count, into, room))
         return false;
     state = PyGILState_Ensure();
-    intact = lio_glue_is_still_intact(snapshot, pages);
+    intact = lio_glue_is_intact(snapshot, pages, true);
     PyGILState_Release(state);
     return intact;
 }
