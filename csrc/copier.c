@@ -1,15 +1,13 @@
 #include "copier.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "buffer.h"
+#include "thread.h"
 
 enum { STACK_BYTES = 64 * 1024 };
 
@@ -71,28 +69,16 @@ static void *carry(void *argument)
 
 int lio_copier_open(lio_copier **out, lio_error *error)
 {
-    pthread_attr_t attributes;
-    pthread_condattr_t clock;
-    sigset_t all, before;
     lio_copier *c = calloc(1, sizeof *c);
     if (c == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for a thread that copies");
     c->last = &c->first;
     c->pid = getpid();
     (void)pthread_mutex_init(&c->lock, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&c->work, NULL);
-    (void)pthread_cond_init(&c->over, &clock);
-    (void)pthread_condattr_destroy(&clock);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    c->has_thread = pthread_create(&c->thread, &attributes, carry, c) == 0;
+    lio_condition_make(&c->over);
+    c->has_thread = lio_thread_start(&c->thread, STACK_BYTES, carry, c) == 0;
     c->is_alone = !c->has_thread;
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     *out = c;
     return LIO_OK;
 }
@@ -136,20 +122,14 @@ int lio_copier_start(lio_copier *c, const lio_loaded *loaded, const int64_t *row
 int lio_copying_wait(lio_copying *copying, int timeout_ms)
 {
     lio_copier *c = copying->copier;
-    struct timespec until;
-    int waited = 0;
+    bool in_time = true;
+    uint64_t deadline;
     if (atomic_load(&copying->is_over) || timeout_ms <= 0 || c->pid != getpid())
         return atomic_load(&copying->is_over) ? LIO_OK : LIO_PENDING;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    deadline = lio_moment_after(timeout_ms);
     (void)pthread_mutex_lock(&c->lock);
-    while (!atomic_load(&copying->is_over) && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&c->over, &c->lock, &until);
+    while (!atomic_load(&copying->is_over) && in_time)
+        in_time = lio_wait_until(&c->over, &c->lock, deadline);
     (void)pthread_mutex_unlock(&c->lock);
     return atomic_load(&copying->is_over) ? LIO_OK : LIO_PENDING;
 }

@@ -1,16 +1,14 @@
 #include "engine_queue.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "contract.h"
 #include "engine_buffered.h"
 #include "engine_ring.h"
+#include "thread.h"
 
 enum { STACK_BYTES = 128 * 1024 };
 
@@ -317,7 +315,6 @@ static void *carry(void *argument)
 
 static int queue_make(lio_engine *engine, lio_queue **out, lio_error *error)
 {
-    pthread_condattr_t clock;
     lio_queue *owner = calloc(1, sizeof *owner);
     if (owner == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
@@ -329,10 +326,7 @@ static int queue_make(lio_engine *engine, lio_queue **out, lio_error *error)
                             &owner->ring, NULL);
     (void)pthread_mutex_init(&owner->lock, NULL);
     (void)pthread_cond_init(&owner->work, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&owner->done, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    lio_condition_make(&owner->done);
     *out = owner;
     return LIO_OK;
 }
@@ -393,29 +387,18 @@ int lio_queue_of(lio_engine *engine, lio_queue **out, lio_error *error)
     return LIO_OK;
 }
 
-/* Starts threads for what waits, as far as `depth` allows. Signals stay with the threads of the
- * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). They are a
- * matter of speed: where there is none, who waits for a ticket does its requests (wait_for). */
+/* Starts threads for what waits, as far as `depth` allows. They are a matter of speed: where there is
+ * none, who waits for a ticket does its requests (wait_for). */
 static void queue_grow(lio_queue *owner)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
     uint64_t wanted = owner->threads - owner->idle + queue_hands(owner);
     uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
     size_t stack_bytes = owner->engine->file.kind->stack_bytes;
     wanted = wanted < most ? wanted : most;
-    if (owner->threads >= wanted)
-        return;
-    (void)sigfillset(&all);
-    (void)sigdelset(&all, SIGBUS);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, stack_bytes > 0 ? stack_bytes : STACK_BYTES);
+    stack_bytes = stack_bytes > 0 ? stack_bytes : STACK_BYTES;
     while (owner->threads < wanted &&
-           pthread_create(&owner->thread[owner->threads], &attributes, carry, owner) == 0)
+           lio_thread_start(&owner->thread[owner->threads], stack_bytes, carry, owner) == 0)
         owner->threads++;
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void lio_queue_hint(lio_queue *owner, lio_hint *hint)
@@ -463,46 +446,25 @@ void lio_ticket_start(lio_ticket *ticket)
     }
 }
 
-static struct timespec deadline_after(int timeout_ms)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    now.tv_sec += timeout_ms / 1000;
-    now.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (now.tv_nsec >= 1000000000) {
-        now.tv_sec++;
-        now.tv_nsec -= 1000000000;
-    }
-    return now;
-}
-
-static bool is_past(const struct timespec *deadline)
-{
-    struct timespec now = deadline_after(0);
-    return now.tv_sec > deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
-}
-
 /* Under the lock: waits until the one has ended, or the other has nothing left to begin, or time is
  * up. Either may be NULL. Where no thread could be started, it does the requests that wait meanwhile,
  * one at least. */
 static void wait_for(lio_queue *owner, const lio_ticket *ended, const lio_ticket *begun,
                      int timeout_ms)
 {
-    struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
-    int waited = 0;
+    uint64_t deadline = lio_moment_after(timeout_ms);
+    bool in_time = true;
     owner->heeding += begun != NULL;
-    while ((ended == NULL || !has_ended(ended)) && (begun == NULL || begun->queued) &&
-           waited == 0) {
+    while ((ended == NULL || !has_ended(ended)) && (begun == NULL || begun->queued) && in_time) {
         if (owner->threads == 0 && owner->first != NULL) {
             carry_next(owner);
-            waited = timeout_ms >= 0 && is_past(&deadline);
+            in_time = timeout_ms < 0 || lio_now_ns() < deadline;
         } else if (timeout_ms == 0)
             break;
         else if (timeout_ms < 0)
             (void)pthread_cond_wait(&owner->done, &owner->lock);
         else
-            waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
+            in_time = lio_wait_until(&owner->done, &owner->lock, deadline);
     }
     owner->heeding -= begun != NULL;
 }

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine_file.h"
+#include "thread.h"
 
 struct lio_remote_call {
     const void *mark;
@@ -30,12 +30,8 @@ struct lio_remote {
 
 static void lock_make(lio_remote *remote)
 {
-    pthread_condattr_t clock;
     (void)pthread_mutex_init(&remote->lock, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&remote->fewer, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    lio_condition_make(&remote->fewer);
 }
 
 int lio_remote_open(lio_remote_read read, void *handle, uint64_t size, bool keeps_state,
@@ -70,22 +66,14 @@ void lio_remote_forked(lio_remote *remote)
 
 bool lio_remote_end(lio_remote *remote, int timeout_ms)
 {
-    struct timespec until;
-    bool is_idle;
-    int waited = 0;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    uint64_t deadline = lio_moment_after(timeout_ms);
+    bool is_idle, in_time = true;
     (void)pthread_mutex_lock(&remote->lock);
     remote->ended = true;
     for (lio_remote_call *call = remote->calls; call != NULL; call = call->next)
         atomic_store_explicit(&call->given_up, true, memory_order_relaxed);
-    while (remote->calls != NULL && waited == 0)
-        waited = pthread_cond_timedwait(&remote->fewer, &remote->lock, &until);
+    while (remote->calls != NULL && in_time)
+        in_time = lio_wait_until(&remote->fewer, &remote->lock, deadline);
     is_idle = remote->calls == NULL;
     (void)pthread_mutex_unlock(&remote->lock);
     return is_idle;

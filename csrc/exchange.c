@@ -1,12 +1,11 @@
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "contract.h"
 #include "exchange_part.h"
+#include "thread.h"
 #include "trace.h"
 
 enum { STACK_BYTES = 256 * 1024 };
@@ -251,7 +250,7 @@ static bool nap(lio_exchange *x, uint64_t moved_ns)
     nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
     (void)pthread_mutex_lock(&x->lock);
     if (x->requests == NULL)
-        (void)lio_exchange_wait_until(&x->work, &x->lock, now + nap_ns);
+        (void)lio_wait_until(&x->work, &x->lock, now + nap_ns);
     bool has_requests = x->requests != NULL;
     (void)pthread_mutex_unlock(&x->lock);
     return has_requests;
@@ -276,16 +275,7 @@ static void *carry(void *argument)
 
 static int start(lio_exchange *x, lio_error *error)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)sigdelset(&all, SIGBUS); /* of a copy out of a mapping (engine_mapped.h) */
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int problem = pthread_create(&x->thread, &attributes, carry, x);
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int problem = lio_thread_start(&x->thread, STACK_BYTES, carry, x);
     x->has_thread = problem == 0;
     if (problem != 0)
         return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for messages");
@@ -302,7 +292,6 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
                       lio_exchange **out, lio_error *error)
 {
     lio_exchange *x;
-    pthread_condattr_t clock;
     if (!lio_mpi_is_known(mpi) || own >= peers)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, mpi->handle_bytes,
                         "MPI's handles are of a kind that is not known");
@@ -327,11 +316,8 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
     for (uint32_t i = 0; i < peers; i++)
         x->peer[i].rank = ranks[i];
     (void)pthread_mutex_init(&x->lock, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&x->work, &clock);
-    (void)pthread_cond_init(&x->moved, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    lio_condition_make(&x->work);
+    lio_condition_make(&x->moved);
     x->memory = mmap(NULL, memory_bytes(x), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     int code = x->memory == MAP_FAILED ? lio_fail(error, LIO_ERR_NOMEM, 0, memory_bytes(x), 0,

@@ -1,12 +1,11 @@
 #include "exchange_part.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "contract.h"
-#include "trace.h"
+#include "thread.h"
 
 /* --- calls of MPI ------------------------------------------------------------------------- */
 
@@ -175,21 +174,9 @@ void lio_exchange_post(lio_exchange *x, request *one,
     (void)pthread_mutex_unlock(&x->lock);
 }
 
-bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-    struct timespec until = {(time_t)(deadline_ns / 1000000000u),
-                             (long)(deadline_ns % 1000000000u)};
-    return pthread_cond_timedwait(what, lock, &until) != ETIMEDOUT;
-}
-
 bool lio_exchange_is_carrier(lio_exchange *x)
 {
     return !atomic_load(&x->has_thread) || pthread_equal(x->carrier, pthread_self()) != 0;
-}
-
-uint64_t lio_exchange_deadline_after(int timeout_ms)
-{
-    return lio_now_ns() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms) * 1000000u;
 }
 
 bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
@@ -199,11 +186,11 @@ bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds
     bool in_time = true;
     if (atomic_load(counter) == 0 || timeout_ms <= 0)
         return atomic_load(counter) == 0;
-    deadline = lio_exchange_deadline_after(timeout_ms);
+    deadline = lio_moment_after(timeout_ms);
     (void)pthread_mutex_lock(&x->lock);
     while (in_time && atomic_load(counter) > 0 && atomic_load(&x->has_thread) &&
            !(heeds_failure && atomic_load(&x->has_failed)))
-        in_time = lio_exchange_wait_until(&x->moved, &x->lock, deadline);
+        in_time = lio_wait_until(&x->moved, &x->lock, deadline);
     (void)pthread_mutex_unlock(&x->lock);
     return atomic_load(counter) == 0;
 }

@@ -191,11 +191,6 @@ bool lio_exchange_has_failed(lio_exchange *x, lio_error *error);
  * ended, any. */
 bool lio_exchange_is_carrier(lio_exchange *x);
 
-uint64_t lio_exchange_deadline_after(int timeout_ms);
-
-/* Waits for what may have changed, under the lock. Returns false at the deadline. */
-bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64_t deadline_ns);
-
 /* Waits until `counter` is 0, or, if the caller heeds that, the exchange has failed; returns whether
  * it is 0. */
 bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,

@@ -16,6 +16,7 @@
 #include "format.h"
 #include "buffer.h"
 #include "trace.h"
+#include "thread.h"
 #include "plan.h"
 #include "checksum.h"
 #include "storage.h"

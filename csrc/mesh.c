@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "contract.h"
 #include "mesh_part.h"
-#include "trace.h"
+#include "thread.h"
 
 enum { BACKLOG = 4096, STACK_BYTES = 256 * 1024 };
 
@@ -88,15 +86,7 @@ static int open_sockets(lio_mesh *m, lio_error *error)
 
 static int start(lio_mesh *m, lio_error *error)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int problem = pthread_create(&m->thread, &attributes, lio_mesh_carry, m);
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int problem = lio_thread_start(&m->thread, STACK_BYTES, lio_mesh_carry, m);
     m->has_thread = problem == 0;
     if (problem != 0)
         return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for messages");
@@ -106,7 +96,6 @@ static int start(lio_mesh *m, lio_error *error)
 int lio_mesh_open(uint32_t rank, uint32_t ranks, const uint8_t *key, lio_mesh **out,
                   lio_error *error)
 {
-    pthread_condattr_t clock;
     if (rank >= ranks || ranks > LIO_MESH_RANKS_MAX)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, ranks, rank, "a job has no such rank");
     lio_mesh *m = calloc(1, sizeof *m);
@@ -124,10 +113,7 @@ int lio_mesh_open(uint32_t rank, uint32_t ranks, const uint8_t *key, lio_mesh **
     lio_mesh_put_u32(m->greeting + sizeof LIO_MESH_MAGIC + LIO_MESH_KEY_BYTES, rank);
     lio_mesh_put_u32(m->greeting + sizeof LIO_MESH_MAGIC + LIO_MESH_KEY_BYTES + 4, ranks);
     (void)pthread_mutex_init(&m->lock, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&m->moved, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    lio_condition_make(&m->moved);
     m->links = calloc(ranks, sizeof(lio_link *));
     m->state = calloc(ranks, 1);
     int code = m->links == NULL || m->state == NULL
@@ -152,12 +138,11 @@ uint16_t lio_mesh_port(const lio_mesh *m)
 
 int lio_mesh_wait(lio_mesh *m, uint64_t *seen, int timeout_ms)
 {
-    uint64_t until_ns = lio_now_ns() + (uint64_t)timeout_ms * 1000000;
-    struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
-    int problem = 0;
+    uint64_t deadline = lio_moment_after(timeout_ms);
+    bool in_time = true;
     (void)pthread_mutex_lock(&m->lock);
-    while (m->events == *seen && problem == 0)
-        problem = pthread_cond_timedwait(&m->moved, &m->lock, &until);
+    while (m->events == *seen && in_time)
+        in_time = lio_wait_until(&m->moved, &m->lock, deadline);
     int code = m->events == *seen ? LIO_PENDING : LIO_OK;
     *seen = m->events;
     (void)pthread_mutex_unlock(&m->lock);
@@ -206,7 +191,7 @@ void lio_mesh_leave(lio_mesh *m, int timeout_ms)
         return;
     (void)pthread_mutex_lock(&m->lock);
     m->is_leaving = true;
-    m->leave_until_ns = lio_now_ns() + (uint64_t)timeout_ms * 1000000;
+    m->leave_until_ns = lio_moment_after(timeout_ms);
     (void)pthread_mutex_unlock(&m->lock);
     lio_mesh_wake(m);
     (void)pthread_join(m->thread, NULL);

@@ -37,6 +37,7 @@ C_ROOMS = (
     "checksum",
     "storage",
     "trace",
+    "thread",
     "remote",
     "engine",
     "locate",
