@@ -9,20 +9,26 @@
 #define LIO_ENGINE_PRIVATE_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "engine_file.h"
 #include "engine_stats.h"
 
 enum { LIO_ENGINE_DEPTH_MAX = 256, LIO_TALLIED = sizeof(lio_tally) / sizeof(uint64_t) };
 
+/* Where these counts stand in a lio_tally. */
+enum {
+    LIO_REQUESTS_AT = offsetof(lio_tally, requests) / sizeof(uint64_t),
+    LIO_BYTES_AT = offsetof(lio_tally, bytes) / sizeof(uint64_t)
+};
+
 typedef struct lio_queue lio_queue;
 
 struct lio_engine {
     lio_file file;
     uint32_t depth;
-    uint32_t number;            /* in the trace */
-    _Atomic(lio_queue *) queue; /* NULL until the first submit */
-    _Atomic uint64_t requests, bytes;
+    uint32_t number;                     /* in the trace */
+    _Atomic(lio_queue *) queue;          /* NULL until the first submit */
     _Atomic uint64_t tally[LIO_TALLIED]; /* a lio_tally */
     _Atomic(lio_trace *) trace;          /* NULL: nobody has ever asked for one */
     _Atomic uint32_t in_flight;          /* requests, while they are traced */
@@ -55,8 +61,8 @@ static inline uint64_t lio_engine_traced_ns(const lio_engine *engine)
 /* Counts calls of the kernel, or copies out of a mapping, and the bytes that they gave. */
 static inline void lio_engine_add(lio_engine *engine, uint64_t calls, uint64_t received)
 {
-    (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
-    (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->tally[LIO_REQUESTS_AT], calls, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->tally[LIO_BYTES_AT], received, memory_order_relaxed);
 }
 
 /* Serves a small request out of the page cache, if that takes no waiting. The caller compares the

@@ -97,10 +97,9 @@ int lio_engine_perform(lio_engine *engine, const lio_read *read, uint64_t queued
 
 /* --- counts -------------------------------------------------------------------------------- */
 
-void lio_engine_counters(lio_engine *engine, lio_counters *out)
+uint64_t lio_engine_requests(const lio_engine *engine)
 {
-    out->requests = engine->requests;
-    out->bytes = engine->bytes;
+    return atomic_load(&engine->tally[LIO_REQUESTS_AT]);
 }
 
 void lio_engine_tally(const lio_engine *engine, lio_tally *out)

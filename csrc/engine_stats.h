@@ -12,14 +12,6 @@
 #include "engine.h"
 #include "trace.h"
 
-typedef struct {
-    uint64_t requests; /* reads issued, and copies out of a mapping */
-    uint64_t bytes;    /* bytes received */
-} lio_counters;
-
-/* Requests and bytes since open. */
-void lio_engine_counters(lio_engine *engine, lio_counters *out);
-
 /* Notes requests in `trace`, while that is on, under the number `engine_number`. For ever: an
  * engine has one trace at most, and is an owner of it until it is closed. */
 void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_number);
@@ -29,6 +21,9 @@ bool lio_engine_is_traced(const lio_engine *engine);
 
 /* All counts since open, of the engine and of the rooms that read with it. */
 void lio_engine_tally(const lio_engine *engine, lio_tally *out);
+
+/* The requests among them. */
+uint64_t lio_engine_requests(const lio_engine *engine);
 
 /* Counts more. */
 void lio_engine_count(lio_engine *engine, const lio_tally *more);

@@ -540,15 +540,15 @@ void lio_snapshot_doubt(lio_snapshot *snapshot)
 bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew, bool wait)
 {
     uint64_t offset = (snapshot->txnid & 1) * pages->layout.page_size + pages->layout.header_size;
-    lio_counters counters;
+    uint64_t requests;
     uint8_t now[LIO_META_BODY_BYTES];
     struct iovec into = {.iov_base = now, .iov_len = sizeof now};
     lio_read read = {offset, sizeof now, sizeof now, now};
     if (__atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED) ||
         lio_engine_keeps_state(pages->engine))
         return true;
-    lio_engine_counters(pages->engine, &counters);
-    if (!anew && __atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
+    requests = lio_engine_requests(pages->engine);
+    if (!anew && __atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == requests)
         return true;
     if (!lio_engine_try_read(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
@@ -556,6 +556,6 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew, bo
     if (!lio_meta_is(&pages->layout, now, snapshot->txnid) || lio_meta_mark(now) != snapshot->mark)
         return false;
     if (!anew)
-        __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&snapshot->seen, requests + 1, __ATOMIC_RELAXED);
     return true;
 }

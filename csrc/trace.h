@@ -49,6 +49,8 @@ typedef struct {
 
 /* Counts of reading with one engine, in bytes, nanoseconds and items. */
 typedef struct {
+    uint64_t requests;        /* reads issued, and copies out of a mapping                 */
+    uint64_t bytes;           /* received                                                  */
     uint64_t located_records; /* found by a cursor or a scan                               */
     uint64_t records;         /* handed out                                                */
     uint64_t record_bytes;    /* of their values                                           */

@@ -136,7 +136,7 @@ _NAMES = {
         "lend",
     ),
     "mesh": ("Mesh", "MeshMessage", "PeerState"),
-    "opened": ("Counters", "EngineCounts"),
+    "opened": ("EngineCounts",),
     "peeked": ("Branch", "Peeked", "read_head", "read_branch", "read_part"),
     "plan": ("Plan", "PlanTotals", "make_plan"),
     "prefetch": ("Prefetch",),

@@ -140,10 +140,7 @@ from lmdbio._core.memory import (
     lend as lend,
 )
 from lmdbio._core.mesh import Mesh as Mesh, MeshMessage as MeshMessage, PeerState as PeerState
-from lmdbio._core.opened import (
-    Counters as Counters,
-    EngineCounts as EngineCounts,
-)
+from lmdbio._core.opened import EngineCounts as EngineCounts
 from lmdbio._core.peeked import (
     Branch as Branch,
     Peeked as Peeked,

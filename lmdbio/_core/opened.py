@@ -18,20 +18,12 @@ if TYPE_CHECKING:
     from lmdbio._core.status import Status
     from lmdbio.system.file_identity import FileIdentity
 
-__all__ = ["Counters", "Opened", "EngineCounts", "count_nothing"]
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Requests and bytes that an engine has read since it was opened."""
-
-    requests: int
-    bytes: int
+__all__ = ["Opened", "EngineCounts", "count_nothing"]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCounts:
-    """All counts of an engine (``lio_counters``, ``lio_tally``)."""
+    """All counts of an engine since it was opened (``lio_tally``)."""
 
     requests: int = 0
     bytes: int = 0
@@ -56,20 +48,15 @@ class EngineCounts:
         )
 
 
-_counted = attrgetter(*EngineCounts.__slots__[2:-4])
+_counted = attrgetter(*EngineCounts.__slots__[:-4])
 
 
 def count_nothing() -> EngineCounts:
     return EngineCounts()
 
 
-def _counts_of(reads: Any, counts: Any) -> EngineCounts:
-    return EngineCounts(
-        int(reads.requests),
-        int(reads.bytes),
-        *_counted(counts),
-        *map(int, counts.stage_ns),
-    )
+def _counts_of(counts: Any) -> EngineCounts:
+    return EngineCounts(*_counted(counts), *map(int, counts.stage_ns))
 
 
 class Opened:
@@ -152,11 +139,6 @@ class Opened:
             return FileIdentity.elsewhere(file.validator, file.size)
         return FileIdentity.of(os.fstat(self.fd))
 
-    def counters(self) -> Counters:
-        out = ffi.new("lio_counters *")
-        lib.lio_engine_counters(self.pointer, out)
-        return Counters(requests=int(out.requests), bytes=int(out.bytes))
-
     def counts(self) -> EngineCounts:
         """Return the counts since the engine was opened; after ``close``, those until then."""
         return self.note_counts()()
@@ -169,7 +151,6 @@ class Opened:
         pointer = self._pointer
         if pointer is None:
             return self._last
-        reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
-        lib.lio_engine_counters(pointer, reads)
+        counts = ffi.new("lio_tally *")
         lib.lio_engine_tally(pointer, counts)
-        return partial(_counts_of, reads, counts)
+        return partial(_counts_of, counts)

@@ -169,7 +169,7 @@ def convert(
             given = GivenOrders(order)
             attempts, walk, size = _settle(reader, draft, databases, form, given, progress)
             draft.publish(overwrite)
-        counters = reader.counters()
+        counters = reader.counts()
     return _report(data, target, walk, counters, attempts, size, time.monotonic() - began)
 
 
@@ -183,7 +183,7 @@ def _report(
     data: Path | str,
     target: Path,
     walk: DatabaseWalk,
-    counters: _core.Counters,
+    counters: _core.EngineCounts,
     attempts: int,
     size: int,
     seconds: float,

@@ -206,7 +206,7 @@ class _Verifier:
 
     def report(self, data: Path | str, sidecar: Path | str | None, seconds: float) -> VerifyReport:
         """Sum up what was read and found sound."""
-        counters = self._engine.counters()
+        counters = self._engine.counts()
         return VerifyReport(
             data=redacted(data) if isinstance(data, str) else data,
             sidecar=redacted(sidecar) if isinstance(sidecar, str) else sidecar,

@@ -83,7 +83,7 @@ class _Counted:
     def direct_requests(self) -> int:
         """Return how many reads went past the page cache."""
         direct_path = self.direct_path
-        return 0 if direct_path is None else direct_path.counters().requests
+        return 0 if direct_path is None else direct_path.counts().requests
 
     def _note_counts(self) -> None:
         engine, direct_path = self.engine, self.direct_path

@@ -66,8 +66,7 @@ class DirectPath:
         self._warm = False
         self._direct: _core.Engine | None = None
         #: Of a closed engine.
-        self._counters: _core.Counters | None = None
-        self._counter: _core.EngineCounts | None = None
+        self._counts = _core.EngineCounts()
         self._guard = Lock()  # of opening and closing
         fork.register(self)
         #: None: not yet known.
@@ -139,19 +138,10 @@ class DirectPath:
         if paid:
             self._log(why)
 
-    def counters(self) -> _core.Counters:
-        """Return the requests and bytes that went this way; also after ``close``."""
-        direct = self._direct
-        if direct is None:
-            return self._counters or _core.Counters(0, 0)
-        return direct.counters()
-
     def counts(self) -> _core.EngineCounts:
         """Return all counts of this way; also after ``close``."""
         direct = self._direct
-        if direct is None:
-            return self._counter or _core.EngineCounts()
-        return direct.counts()
+        return self._counts if direct is None else direct.counts()
 
     def close(self) -> None:
         """Closes the file. May be called twice."""
@@ -159,6 +149,5 @@ class DirectPath:
             self._pays = False
             direct, self._direct = self._direct, None
             if direct is not None:
-                self._counters = direct.counters()
                 direct.close()
-                self._counter = direct.counts()
+                self._counts = direct.counts()

@@ -113,9 +113,9 @@ def test_the_end_of_the_file_inside_a_read_is_told_with_all_numbers(engine):
 
 
 def test_counters_count_what_was_read(engine):
-    before = engine.counters()
+    before = engine.counts()
     engine.read(0, 4096)
-    after = engine.counters()
+    after = engine.counts()
     assert after.bytes - before.bytes == 4096
     assert after.requests - before.requests == 1
 
@@ -188,7 +188,7 @@ def test_dropping_a_ticket_waits_for_what_is_under_way():
         plan, memory = reads(engine, [(i * 70_000, 100) for i in range(12)])
         with engine.submit_plan(plan, memory.address) as ticket:
             assert not ticket.poll(0)
-        assert engine.counters().requests <= 4, "what had not begun was dropped"
+        assert engine.counts().requests <= 4, "what had not begun was dropped"
 
 
 def test_a_ticket_tells_how_far_it_has_come():

@@ -65,8 +65,8 @@ def test_a_scan_of_a_deep_tree_reads_each_leaf_about_once(tmp_path):
         assert stat["depth"] >= 4
         pages = stat["leaf_pages"] + stat["branch_pages"]
         assert sum(1 for _ in databases.scanning(txn.cursor())) == stat["entries"]
-        assert env._file.engine.counters().bytes <= 1.1 * pages * stat["psize"]
-        assert env._file.engine.counters().requests <= pages / 4
+        assert env._file.engine.counts().bytes <= 1.1 * pages * stat["psize"]
+        assert env._file.engine.counts().requests <= pages / 4
 
 
 def test_values_and_the_leaves_between_them_come_in_one_stretch_without_a_disk(tmp_path):

@@ -182,13 +182,13 @@ def test_keys_alone_read_no_values(tmp_path):
     with databases.open_writable(folder, 1) as env:
         databases.write(env, [(b"%08d" % i, bytes(100_000)) for i in range(200)])
     with lmdbio_env.open(str(folder), readonly=True, lock=False) as env, env.begin() as txn:
-        before = env._file.engine.counters().bytes
+        before = env._file.engine.counts().bytes
         assert len(list(txn.cursor().iternext(values=False))) == 200
-        assert env._file.engine.counters().bytes - before < 100_000
+        assert env._file.engine.counts().bytes - before < 100_000
         cursor = txn.cursor()
         while cursor.next():
             cursor.key()
-        assert env._file.engine.counters().bytes - before < 200_000
+        assert env._file.engine.counts().bytes - before < 200_000
 
 
 def test_a_short_look_reads_little(tmp_path):
@@ -196,11 +196,11 @@ def test_a_short_look_reads_little(tmp_path):
     with databases.open_writable(folder, 1) as env:
         databases.write(env, [(b"%08d" % i, bytes(3000)) for i in range(5000)])
     with lmdbio_env.open(str(folder), readonly=True, lock=False) as env, env.begin() as txn:
-        before = env._file.engine.counters().bytes
+        before = env._file.engine.counts().bytes
         for number, _ in enumerate(txn.cursor()):
             if number == 20:
                 break
-        assert env._file.engine.counters().bytes - before < 400_000
+        assert env._file.engine.counts().bytes - before < 400_000
 
 
 # --- snapshots ---------------------------------------------------------------------------

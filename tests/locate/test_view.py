@@ -122,7 +122,7 @@ def test_few_reads_are_enough_where_pages_lie_a_terabyte_apart(tmp_path: Path) -
     with viewing(path) as one:
         first = [(seen.key, value_of(one, seen)) for seen in islice(one.records(), 5)]
         assert first == expected[:5]
-        requests = one.engine.counters().requests
+        requests = one.engine.counts().requests
         assert requests < 200
         spread = list(one.spread((i + 0.5) / 20 for i in range(20)))
         assert len(spread) == 20

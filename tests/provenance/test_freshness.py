@@ -52,7 +52,7 @@ def run_check(data: Path, sidecar: Path, check: str = "fast") -> DeepCheck:
         meta = _core.read_meta(engine)
         announced = freshness.deep_check(engine, opened, check)
         report = freshness.check(engine, meta, opened, check)
-        hashed = engine.counters().bytes
+        hashed = engine.counts().bytes
     assert announced == report and announced.due == (report.how == "deep")
     assert (hashed > announced.bytes) == announced.due  # and a meta read
     return report

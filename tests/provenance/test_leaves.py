@@ -87,12 +87,12 @@ def test_no_more_leaves_are_read_than_are_needed(path: Path) -> None:
         opened.attach(LeafReader(engine, opened.facts.layout))
         section = opened.section()
         one = section.locate([COUNT // 2])
-        assert engine.counters().bytes == 4096
+        assert engine.counts().bytes == 4096
         assert np.array_equal(section.locate([COUNT // 2] * 5), np.repeat(one, 5))
-        assert engine.counters().bytes == 2 * 4096
+        assert engine.counts().bytes == 2 * 4096
         section.extents(0, COUNT)
         leaves = section.database.leaf_pages
-        assert engine.counters().bytes == (2 + leaves) * 4096
+        assert engine.counts().bytes == (2 + leaves) * 4096
 
 
 @pytest.mark.parametrize("engine", ["pread", "direct", "mmap"])

@@ -93,9 +93,9 @@ def test_only_large_batches_pass_by(path, refuses_direct):
         pytest.skip(refuses_direct)
     with lmdbio.Records(path) as records:
         check(records, [3, 1, 2])
-        assert records._routes.direct_path.counters().requests == 0
+        assert records._routes.direct_path.counts().requests == 0
         check(records, np.arange(100))
-        past = records._routes.direct_path.counters()
+        past = records._routes.direct_path.counts()
         assert past.bytes >= 100 * BYTES
         assert records.stats().read_bytes > past.bytes, "stats count both ways"
 
@@ -208,7 +208,7 @@ def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_dir
             assert data == value(seen)
             seen += 1
             if seen == COUNT // 2:
-                assert env._file.direct_path.counters().requests > 0
+                assert env._file.direct_path.counts().requests > 0
                 writer = databases.open_writable(tmp_path / "env", 1)
                 for i in range(4):
                     databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
@@ -242,7 +242,7 @@ def test_what_lies_between_the_values_counts_as_memory_of_a_block(tmp_path, refu
                 break
         # Two blocks ahead, each with as much again around its values and one gap; and leaves.
         used = at * (28_000 + 2 * 4096)
-        read = env._file.engine.counters().bytes
+        read = env._file.engine.counts().bytes
         assert read < used + 2 * (2 * block + (36 << 10)) + (256 << 10)
 
 
@@ -342,6 +342,6 @@ def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
         for i, (key, read) in enumerate(databases.scanning(txn.cursor())):
             assert key == b"%08d" % i and read == b"%09d" % i * 100
         assert i == count - 1
-        past, through = env._file.direct_path.counters().bytes, env._file.engine.counters().bytes
+        past, through = env._file.direct_path.counts().bytes, env._file.engine.counts().bytes
         assert past > count * size / 2
         assert past + through <= 1.2 * (tmp_path / "env" / "data.mdb").stat().st_size

@@ -112,7 +112,7 @@ static void *read_much(void *argument)
     lio_read reads[READS_MAX];
     MUST(memory != NULL);
     while (!stop) {
-        lio_counters counters;
+        lio_tally counts;
         lio_error error;
         uint64_t cached;
         size_t count = draw_reads(r, &state, memory, reads);
@@ -138,7 +138,7 @@ static void *read_much(void *argument)
         default:
             use_ticket(r, &state, reads, count);
         }
-        lio_engine_counters(r->engine, &counters);
+        lio_engine_tally(r->engine, &counts);
     }
     lio_buffer_close(memory);
     return NULL;

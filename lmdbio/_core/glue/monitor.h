@@ -81,14 +81,13 @@ static lio_monitor *lio_monitor_of(PyObject *callable)
  * other threads meanwhile are none of its. */
 static bool lio_monitor_is_unchanged(const lio_monitor *w, const lio_lookup *search)
 {
-    lio_counters before;
+    uint64_t before = lio_engine_requests(w->engine);
     unsigned looks;
     if (lio_engine_is_traced(w->engine))
         return false;
-    lio_engine_counters(w->engine, &before);
     looks = lio_monitor_poll(w);
     if (looks > 0 && w->engine == lio_pages_engine(search->guard.pages))
-        __atomic_store_n(&search->guard.snapshot->seen, before.requests + looks, __ATOMIC_RELAXED);
+        __atomic_store_n(&search->guard.snapshot->seen, before + looks, __ATOMIC_RELAXED);
     return looks > 0;
 }
 
