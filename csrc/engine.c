@@ -93,11 +93,8 @@ int lio_engine_reopen(lio_engine *engine, uint32_t depth, lio_engine **out, lio_
 
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error)
 {
-    lio_file file;
     int code = check_depth(depth, error);
-    if (code == LIO_OK)
-        code = lio_file_remote(remote, &file, error);
-    return code != LIO_OK ? code : engine_make(file, depth, out, error);
+    return code != LIO_OK ? code : engine_make(lio_file_remote(remote), depth, out, error);
 }
 
 void lio_engine_close(lio_engine *engine)

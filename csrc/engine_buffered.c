@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "engine_pagecache.h"
 #include "trace.h"
 
 #ifndef __GLIBC__
@@ -70,7 +71,7 @@ lio_cached lio_buffered_holds(lio_buffered *known, int fd, uint64_t offset, uint
 
 static LIO_THREAD_LOCAL uint64_t late_tries;
 
-uint64_t lio_buffered_late_tries(void)
+uint64_t lio_engine_late_tries(void)
 {
     return late_tries;
 }

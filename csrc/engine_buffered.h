@@ -51,10 +51,6 @@ static inline lio_mapped *lio_buffered_mapping(lio_buffered *known,
 lio_cached lio_buffered_try(lio_buffered *known, int fd, const lio_read *read,
                             const struct iovec *into, int count);
 
-/* How many such reads of this thread have brought all, and have waited all the same: a fast disk
- * answers before the kernel looks again whether the bytes are there. */
-uint64_t lio_buffered_late_tries(void);
-
 /* As lio_file_kind.holds, for what is not copied out of a mapping. `is_asked`: the kernel is asked
  * also about short reads, of which to try is cheaper. */
 lio_cached lio_buffered_holds(lio_buffered *known, int fd, uint64_t offset, uint64_t length,

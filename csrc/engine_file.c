@@ -63,7 +63,8 @@ int lio_fd_size(int fd, uint64_t *size, lio_error *error)
 
 void lio_file_close(lio_file file)
 {
-    file.kind->close(file.source);
+    if (file.kind->close != NULL)
+        file.kind->close(file.source);
     if (file.kind->open != NULL)
         (void)close(file.fd);
 }

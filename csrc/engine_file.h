@@ -54,7 +54,7 @@ typedef struct {
     /* Has those of `reads` end soon, with an error, that are under way. NULL: they do by themselves. */
     void (*give_up)(lio_source *source, const lio_read *reads, size_t count);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error); /* NULL: the descriptor's */
-    void (*close)(lio_source *source);
+    void (*close)(lio_source *source);                                 /* NULL: another owns it */
     /* See lio_engine_cached. NULL: by the descriptor. */
     bool (*cached)(lio_source *source, uint64_t offset, uint64_t length, uint64_t *bytes);
     /* See lio_engine_expect_random. NULL: there is nothing to do. */
@@ -99,7 +99,7 @@ int lio_file_joined(const char *names, const lio_part *parts, size_t count, uint
                     lio_file *out, lio_error *error);
 
 /* A file that `remote` (borrowed until close) reads. */
-int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error);
+lio_file lio_file_remote(lio_remote *remote);
 
 /* While another process cuts a file, Linux may give zeros for the rest of the page in which the file
  * ends by then. So this asks for the size after the reads: LIO_ERR_SHORT when the file ends before

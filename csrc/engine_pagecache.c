@@ -74,11 +74,6 @@ bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const stru
     return try_read(engine, offset, into, count, true);
 }
 
-uint64_t lio_engine_late_tries(void)
-{
-    return lio_buffered_late_tries();
-}
-
 bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
 {
     return try_read(engine, offset, into, count, false);

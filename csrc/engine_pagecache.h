@@ -76,7 +76,8 @@ void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t c
 bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
                                  int count);
 
-/* How many of them have brought all to this thread, but later than the page cache would have. */
+/* How many of them have brought all to this thread, but later than the page cache would have: a fast
+ * disk answers before the kernel looks again whether the bytes are there. */
 uint64_t lio_engine_late_tries(void);
 
 /* The same without a look at the file's size afterwards: for a caller that notices by itself when

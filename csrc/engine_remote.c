@@ -17,7 +17,7 @@ struct lio_remote_call {
     lio_remote_call *next, *before;
 };
 
-struct lio_remote {
+struct lio_source {
     lio_remote_read read;
     void *handle;
     uint64_t size;
@@ -138,14 +138,10 @@ enum { STACK_BYTES = 1 << 20 };
 /* Neighbours of more bytes together are asked for one by one. */
 enum { TOGETHER_BYTES_MAX = 16 << 20 };
 
-struct lio_source {
-    lio_remote *remote; /* borrowed */
-};
-
 static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                     lio_error *error)
 {
-    uint64_t size = source->remote->size, requests = 0;
+    uint64_t size = source->size, requests = 0;
     uint64_t length = read->offset >= size ? 0 : size - read->offset;
     int code;
     length = length < read->length ? length : read->length;
@@ -153,7 +149,7 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
         return lio_short_read(read, length, error);
     if (length == 0)
         return LIO_OK;
-    code = fetch(source->remote, read, read->offset, length, read->into, &requests, error);
+    code = fetch(source, read, read->offset, length, read->into, &requests, error);
     *calls += requests;
     if (code == LIO_OK)
         *received += length;
@@ -191,25 +187,19 @@ static int scatter(lio_source *source, const lio_read *reads, size_t count, uint
 /* Gives up the reads that are under way whose marks are among these. */
 static void give_up(lio_source *source, const lio_read *reads, size_t count)
 {
-    lio_remote *remote = source->remote;
-    (void)pthread_mutex_lock(&remote->lock);
-    for (lio_remote_call *call = remote->calls; call != NULL; call = call->next)
+    (void)pthread_mutex_lock(&source->lock);
+    for (lio_remote_call *call = source->calls; call != NULL; call = call->next)
         if ((uintptr_t)call->mark >= (uintptr_t)reads &&
             (uintptr_t)call->mark < (uintptr_t)(reads + count))
             atomic_store_explicit(&call->given_up, true, memory_order_relaxed);
-    (void)pthread_mutex_unlock(&remote->lock);
+    (void)pthread_mutex_unlock(&source->lock);
 }
 
 static int source_size(lio_source *source, uint64_t *size, lio_error *error)
 {
     (void)error;
-    *size = source->remote->size;
+    *size = source->size;
     return LIO_OK;
-}
-
-static void source_close(lio_source *source)
-{
-    free(source);
 }
 
 static const lio_file_kind elsewhere = {
@@ -220,16 +210,10 @@ static const lio_file_kind elsewhere = {
     .scatter = scatter,
     .give_up = give_up,
     .size = source_size,
-    .close = source_close,
 };
 
-int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error)
+lio_file lio_file_remote(lio_remote *remote)
 {
-    lio_source *source = calloc(1, sizeof *source);
-    if (source == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
-    source->remote = remote;
-    *out = (lio_file){
-        .kind = &elsewhere, .source = source, .fd = -1, .keeps_state = remote->keeps_state};
-    return LIO_OK;
+    return (lio_file){
+        .kind = &elsewhere, .source = remote, .fd = -1, .keeps_state = remote->keeps_state};
 }

@@ -14,7 +14,7 @@
 
 #include "status.h"
 
-typedef struct lio_remote lio_remote;
+typedef struct lio_source lio_remote; /* what the file of its engines keeps open (engine_file.h) */
 typedef struct lio_remote_call lio_remote_call; /* a read that is under way */
 
 /* Fills `into` with `length` bytes from `offset` on, which the file has, and sets `*requests` to how
