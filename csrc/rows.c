@@ -1,20 +1,15 @@
 #include "rows.h"
 
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 uint64_t lio_row_room(uint64_t length)
 {
-    return sum(length, LIO_ROW_ALIGNMENT - 1) / LIO_ROW_ALIGNMENT * LIO_ROW_ALIGNMENT;
+    return lio_round_up(length, LIO_ROW_ALIGNMENT);
 }
 
 uint64_t lio_rows_room(const uint64_t *lengths, size_t count)
 {
     uint64_t room = 0;
     for (size_t i = 0; i < count; i++)
-        room = sum(room, lio_row_room(lengths[i]));
+        room = lio_add_saturated(room, lio_row_room(lengths[i]));
     return room;
 }
 
@@ -28,7 +23,7 @@ void lio_rows_lay_out(const lio_extent *extents, const int64_t *order, const int
             size_t row = (size_t)order[i];
             lengths[row] = extents[row].length;
             offsets[row] = offset;
-            offset = sum(offset, lio_row_room(extents[row].length));
+            offset = lio_add_saturated(offset, lio_row_room(extents[row].length));
         }
     }
     run_offsets[runs] = offset;
