@@ -129,7 +129,7 @@ int lio_bookmark_walk(lio_cursor *cursor, size_t count, lio_extent *out, size_t 
     *made = 0;
     lio_pages_lock(pages);
     while (code == LIO_OK && *made < count) {
-        code = lio_cursor_move(cursor, LIO_MOVE_NEXT, NULL, 0, NULL, 0, NULL, error);
+        code = lio_cursor_move(cursor, LIO_MOVE_NEXT, NULL, 0, NULL, 0, error);
         if (code == LIO_OK && out != NULL)
             code = extent_of(cursor, &out[*made], error);
         if (code == LIO_OK)

@@ -376,13 +376,11 @@ int lio_cursor_move_locked(lio_cursor *cursor, uint32_t move, const uint8_t *key
 }
 
 int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                    const uint8_t *data, size_t data_size, lio_item *out, lio_error *error)
+                    const uint8_t *data, size_t data_size, lio_error *error)
 {
     int code;
     lio_pages_lock(cursor->main.pages);
     code = lio_cursor_move_locked(cursor, move, key, key_size, data, data_size, error);
-    if (code == LIO_OK && out != NULL)
-        *out = cursor->item;
     lio_pages_unlock(cursor->main.pages);
     return code;
 }
@@ -565,11 +563,6 @@ void lio_cursor_close(lio_cursor *cursor)
 lio_pages *lio_cursor_pages(lio_cursor *cursor)
 {
     return cursor->main.pages;
-}
-
-const lio_layout *lio_cursor_layout(const lio_cursor *cursor)
-{
-    return &cursor->main.layout;
 }
 
 void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past)

@@ -63,12 +63,12 @@ int lio_cursor_open(lio_pages *pages, const lio_db *db, lio_cursor **out, lio_er
 int lio_cursor_copy(lio_cursor *cursor, lio_cursor **out, lio_error *error);
 void lio_cursor_close(lio_cursor *cursor);
 lio_pages *lio_cursor_pages(lio_cursor *cursor);
-const lio_layout *lio_cursor_layout(const lio_cursor *cursor);
 
-/* Moves; `out` may be NULL. LIO_NOTFOUND: no such place. LIO_ERR_UNPLACED; LIO_ERR_UNSUPPORTED: the move is
- * for duplicates and the database has none; LIO_ERR_ARGUMENT: an empty key. */
+/* Moves; lio_cursor_item has the item. LIO_NOTFOUND: no such place. LIO_ERR_UNPLACED;
+ * LIO_ERR_UNSUPPORTED: the move is for duplicates and the database has none; LIO_ERR_ARGUMENT: an
+ * empty key. */
 int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                    const uint8_t *data, size_t data_size, lio_item *out, lio_error *error);
+                    const uint8_t *data, size_t data_size, lio_error *error);
 
 /* The item that the last move returned; NULL when it failed. Borrowed until the next call. */
 const lio_item *lio_cursor_item(const lio_cursor *cursor);
@@ -85,7 +85,7 @@ int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past);
 
 /* cdef: skip */
-/* lio_cursor_move, for a caller who holds the lock; lio_cursor_item has the item. */
+/* lio_cursor_move, for a caller who holds the lock. */
 int lio_cursor_move_locked(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
                            const uint8_t *data, size_t data_size, lio_error *error);
 

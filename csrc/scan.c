@@ -79,7 +79,7 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
         return code;
     }
     scan->engine = lio_pages_engine(lio_cursor_pages(cursor));
-    scan->layout = *lio_cursor_layout(cursor);
+    scan->layout = *lio_pages_layout(lio_cursor_pages(cursor));
     scan->options = *options;
     scan->bytes_limit = BYTES_FIRST < bytes_max ? BYTES_FIRST : bytes_max;
     scan->records_limit = RECORDS_FIRST;
@@ -443,7 +443,7 @@ static int walk_to(const lio_scan *scan, lio_cursor *cursor, uint64_t number, li
 {
     int code = LIO_OK;
     for (uint64_t i = 0; i < number && code == LIO_OK; i++)
-        code = lio_cursor_move(cursor, scan->options.move, NULL, 0, NULL, 0, NULL, error);
+        code = lio_cursor_move(cursor, scan->options.move, NULL, 0, NULL, 0, error);
     return code;
 }
 
@@ -483,7 +483,7 @@ static int settle(const lio_scan *scan, lio_cursor *cursor, uint64_t number, uin
     code = lio_cursor_copy(cursor, &found, error);
     if (code != LIO_OK)
         return code;
-    code = lio_cursor_move(found, move, key, key_size, value, value_size, NULL, error);
+    code = lio_cursor_move(found, move, key, key_size, value, value_size, error);
     if (leads_nowhere(code) && !(code == LIO_OK && stands_on(found, wanted))) {
         lio_cursor_close(found);
         code = lio_cursor_copy(cursor, &found, error);

@@ -230,7 +230,6 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
         return;
     if (lio_cursor_open(pages, db, &cursor, &error) == LIO_OK) {
         for (int i = 0; i < 40; i++) {
-            lio_item item = {0};
             uint8_t key[16], data[16];
             put(key, next_random(), 8);
             put(key + 8, below(3) ? 0x3030303030303030 : next_random(), 8);
@@ -238,18 +237,17 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
             put(data + 8, next_random(), 8);
             if (lio_cursor_move(cursor, i == 0 ? (uint32_t)LIO_MOVE_FIRST
                                                : (uint32_t)below(LIO_MOVE_BOTH_RANGE + 1),
-                                key, below(17), data, below(17), &item, &error) != LIO_OK)
+                                key, below(17), data, below(17), &error) != LIO_OK)
                 continue;
-            touch(pages, &item);
+            touch(pages, lio_cursor_item(cursor));
             (void)lio_cursor_count(cursor, &count, &error);
         }
         lio_cursor_read_ahead(cursor, 4, NULL);
         for (int i = 0; i < 300; i++) {
-            lio_item item = {0};
             if (lio_cursor_move(cursor, i == 0 ? LIO_MOVE_FIRST : LIO_MOVE_NEXT, NULL, 0, NULL, 0,
-                                &item, &error) != LIO_OK)
+                                &error) != LIO_OK)
                 break;
-            touch(pages, &item);
+            touch(pages, lio_cursor_item(cursor));
         }
         lio_cursor_close(cursor);
     }
@@ -278,16 +276,16 @@ static bool find_named(lio_engine *engine, const lio_meta *meta, lio_db *out)
 {
     lio_pages *pages;
     lio_cursor *cursor;
-    lio_item item;
+    const lio_item *item;
     lio_error error;
     bool found = false;
     if (lio_pages_open(engine, &meta->layout, 0, &pages, &error) != LIO_OK)
         return false;
     if (lio_cursor_open(pages, &meta->main_db, &cursor, &error) == LIO_OK) {
-        found = lio_cursor_move(cursor, LIO_MOVE_SET, (const uint8_t *)"named", 5, NULL, 0, &item,
-                                &error) == LIO_OK &&
-                item.node_flags == LIO_N_SUBDATA &&
-                lio_db_parse(&meta->layout, item.data, item.data_size, 0, out, &error) == LIO_OK;
+        (void)lio_cursor_move(cursor, LIO_MOVE_SET, (const uint8_t *)"named", 5, NULL, 0, &error);
+        item = lio_cursor_item(cursor);
+        found = item != NULL && item->node_flags == LIO_N_SUBDATA &&
+                lio_db_parse(&meta->layout, item->data, item->data_size, 0, out, &error) == LIO_OK;
         lio_cursor_close(cursor);
     }
     lio_pages_close(pages);

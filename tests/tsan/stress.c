@@ -262,15 +262,16 @@ static void move_about(walker *w, uint64_t *state)
     for (int i = 0; i < 200 && !stop; i++) {
         static const uint32_t moves[] = {LIO_MOVE_FIRST, LIO_MOVE_NEXT, LIO_MOVE_NEXT,
                                          LIO_MOVE_PREV, LIO_MOVE_LAST};
-        lio_item item;
+        const lio_item *item;
         lio_error error;
         int code;
-        lio_pages_lock(w->pages); /* across the move and the use of what it returned */
-        code = lio_cursor_move(w->shared, moves[draw(state, 5)], NULL, 0, NULL, 0, &item, &error);
+        lio_pages_lock(w->pages); /* across the move and the use of what it found */
+        code = lio_cursor_move(w->shared, moves[draw(state, 5)], NULL, 0, NULL, 0, &error);
         MUST(code == LIO_OK || code == LIO_NOTFOUND);
-        if (code == LIO_OK && item.data == NULL && item.data_size <= PIECE_MAX) {
-            MUST_BE_OK(lio_value_read(w->pages, &item.where, value, &error), &error);
-            MUST(is_value(value, &item.where));
+        item = lio_cursor_item(w->shared);
+        if (item != NULL && item->data == NULL && item->data_size <= PIECE_MAX) {
+            MUST_BE_OK(lio_value_read(w->pages, &item->where, value, &error), &error);
+            MUST(is_value(value, &item->where));
         }
         lio_pages_unlock(w->pages);
     }

@@ -92,7 +92,7 @@ static int lio_glue_record(const lio_scan *scan, size_t index, uint32_t wanted, 
 static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
                          const uint8_t *data, size_t data_size, lio_error *error)
 {
-    int code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
+    int code = lio_cursor_move(cursor, move, key, key_size, data, data_size, error);
     if (code == LIO_OK)
         lio_engine_count_records(lio_pages_engine(lio_cursor_pages(cursor)), 1, 0, 0);
     return code;
