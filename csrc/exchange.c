@@ -375,9 +375,6 @@ void lio_exchange_close(lio_exchange *x)
     (void)pthread_cond_destroy(&x->moved);
     (void)pthread_mutex_destroy(&x->lock);
     free(x->operation);
-    free(x->handle);
-    free(x->status);
-    free(x->index);
     free(x);
 }
 
@@ -419,7 +416,5 @@ void lio_exchange_reads_on(lio_exchange *x)
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)
 {
-    if (lio_exchange_wait_none(x, &x->open, true, timeout_ms))
-        return LIO_OK;
-    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
+    return lio_exchange_wait_none(x, &x->open, timeout_ms, error);
 }

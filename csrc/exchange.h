@@ -27,7 +27,6 @@
 enum {
     LIO_MESSAGE_BYTES = 1048576, /* of rows, at most; one that is packed takes a buffer as large */
     LIO_MESSAGES_MAX = 32,       /* packed ones at a time */
-    LIO_HANDLE_BYTES_MAX = 8,
     LIO_STATUS_BYTES_MAX = 64
 };
 

@@ -244,10 +244,7 @@ int lio_exchange_skip(lio_exchange *x, uint64_t block, const uint32_t *peers, si
 
 int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error)
 {
-    lio_exchange *x = arrival->exchange;
-    if (lio_exchange_wait_none(x, &arrival->open, true, timeout_ms))
-        return LIO_OK;
-    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
+    return lio_exchange_wait_none(arrival->exchange, &arrival->open, timeout_ms, error);
 }
 
 void lio_arrival_give_up(lio_arrival *arrival)
@@ -265,13 +262,13 @@ void lio_arrival_answers(const lio_arrival *arrival, uint8_t *out)
 
 int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
 {
-    bool is_over;
+    int code;
     if (arrival == NULL || arrival->exchange->pid != getpid())
         return LIO_OK;
     lio_arrival_give_up(arrival);
-    is_over = lio_exchange_wait_none(arrival->exchange, &arrival->open, false, timeout_ms);
+    code = lio_exchange_wait_none(arrival->exchange, &arrival->open, timeout_ms, NULL);
     lio_exchange_post(arrival->exchange, &arrival->ends, end_arrival, arrival);
-    return is_over ? LIO_OK : LIO_PENDING;
+    return code;
 }
 
 void lio_arrival_drop(lio_arrival *arrival)

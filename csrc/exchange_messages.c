@@ -179,20 +179,24 @@ bool lio_exchange_is_carrier(lio_exchange *x)
     return !atomic_load(&x->has_thread) || pthread_equal(x->carrier, pthread_self()) != 0;
 }
 
-bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
-                            int timeout_ms)
+int lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, int timeout_ms,
+                           lio_error *error)
 {
-    uint64_t deadline;
-    bool in_time = true;
-    if (atomic_load(counter) == 0 || timeout_ms <= 0)
-        return atomic_load(counter) == 0;
-    deadline = lio_moment_after(timeout_ms);
-    (void)pthread_mutex_lock(&x->lock);
-    while (in_time && atomic_load(counter) > 0 && atomic_load(&x->has_thread) &&
-           !(heeds_failure && atomic_load(&x->has_failed)))
-        in_time = lio_wait_until(&x->moved, &x->lock, deadline);
-    (void)pthread_mutex_unlock(&x->lock);
-    return atomic_load(counter) == 0;
+    bool in_time = timeout_ms > 0;
+    if (in_time && atomic_load(counter) > 0) {
+        uint64_t deadline = lio_moment_after(timeout_ms);
+        (void)pthread_mutex_lock(&x->lock);
+        while (in_time && atomic_load(counter) > 0 && atomic_load(&x->has_thread) &&
+               !(error != NULL && atomic_load(&x->has_failed)))
+            in_time = lio_wait_until(&x->moved, &x->lock, deadline);
+        (void)pthread_mutex_unlock(&x->lock);
+    }
+    if (atomic_load(counter) == 0)
+        return LIO_OK;
+    if (error == NULL || !atomic_load(&x->has_failed))
+        return LIO_PENDING;
+    *error = x->error;
+    return error->code;
 }
 
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason)
@@ -204,14 +208,6 @@ void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason)
     x->has_news = true;
 }
 
-bool lio_exchange_has_failed(lio_exchange *x, lio_error *error)
-{
-    bool has_failed = atomic_load(&x->has_failed);
-    if (has_failed)
-        *error = x->error;
-    return has_failed;
-}
-
 void lio_exchange_note(peer *p, uint8_t fact)
 {
     (void)atomic_fetch_or(&p->known, fact);
@@ -221,26 +217,28 @@ void lio_exchange_note(peer *p, uint8_t fact)
 
 bool lio_exchange_make_place(lio_exchange *x)
 {
-    int wanted = x->operations_max == 0 ? 64 : 2 * x->operations_max;
+    size_t count = (size_t)x->operations, wanted = count == 0 ? 64 : 2 * count;
+    size_t handle_bytes = x->mpi.handle_bytes, status_bytes = x->mpi.status_bytes;
     if (x->operations < x->operations_max)
         return true;
-    operation *operations = realloc(x->operation, (size_t)wanted * sizeof *operations);
-    if (operations != NULL)
-        x->operation = operations;
-    uint8_t *handles = realloc(x->handle, (size_t)wanted * x->mpi.handle_bytes);
-    if (handles != NULL)
-        x->handle = handles;
-    uint8_t *statuses = realloc(x->status, (size_t)wanted * x->mpi.status_bytes);
-    if (statuses != NULL)
-        x->status = statuses;
-    int *indices = realloc(x->index, (size_t)wanted * sizeof *indices);
-    if (indices != NULL)
-        x->index = indices;
-    if (operations == NULL || handles == NULL || statuses == NULL || indices == NULL) {
-        lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for messages", wanted);
+    operation *operations = malloc(
+        wanted * (sizeof *operations + status_bytes + handle_bytes + sizeof *x->index));
+    if (operations == NULL) {
+        lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for messages", (int)wanted);
         return false;
     }
-    x->operations_max = wanted;
+    uint8_t *statuses = (uint8_t *)(operations + wanted);
+    uint8_t *handles = statuses + wanted * status_bytes;
+    if (count > 0) {
+        memcpy(operations, x->operation, count * sizeof *operations);
+        memcpy(handles, x->handle, count * handle_bytes);
+    }
+    free(x->operation);
+    x->operation = operations;
+    x->status = statuses;
+    x->handle = handles;
+    x->index = (int *)(void *)(handles + wanted * handle_bytes);
+    x->operations_max = (int)wanted;
     return true;
 }
 

@@ -168,7 +168,7 @@ struct lio_exchange {
     size_t awaited; /* buffers */
     size_t parts;   /* that other roots may ask for */
     int operations, operations_max;
-    operation *operation;
+    operation *operation; /* begins the memory of these four */
     uint8_t *handle, *status;
     int *index;
     void *send_buffer[LIO_MESSAGES_MAX]; /* that are free */
@@ -184,17 +184,14 @@ void lio_exchange_post(lio_exchange *x, request *one,
 /* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
 
-/* Whether it has failed, for callers; `error` says how. */
-bool lio_exchange_has_failed(lio_exchange *x, lio_error *error);
-
 /* Whether the calling thread may change what is sent and taken: the exchange's own, or, when that has
  * ended, any. */
 bool lio_exchange_is_carrier(lio_exchange *x);
 
-/* Waits until `counter` is 0, or, if the caller heeds that, the exchange has failed; returns whether
- * it is 0. */
-bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
-                            int timeout_ms);
+/* Waits until `counter` is 0, for callers. LIO_PENDING: time is up. Else how the exchange has failed; a
+ * caller without `error` does not heed that. */
+int lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, int timeout_ms,
+                           lio_error *error);
 
 /* Makes sure of room for one more operation; false: the exchange has failed. */
 bool lio_exchange_make_place(lio_exchange *x);

@@ -291,10 +291,7 @@ size_t lio_shipment_left(const lio_shipment *shipment)
 
 int lio_shipment_wait(lio_shipment *shipment, int timeout_ms, lio_error *error)
 {
-    lio_exchange *x = shipment->exchange;
-    if (lio_exchange_wait_none(x, &shipment->left, true, timeout_ms))
-        return LIO_OK;
-    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
+    return lio_exchange_wait_none(shipment->exchange, &shipment->left, timeout_ms, error);
 }
 
 void lio_shipment_expire(lio_shipment *shipment)
