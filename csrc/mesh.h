@@ -45,7 +45,15 @@ enum lio_mesh_state {
 typedef struct lio_mesh lio_mesh;
 
 /* A message that has arrived. Its taker owns it. */
-typedef struct lio_mesh_message lio_mesh_message;
+typedef struct lio_mesh_message {
+    uint32_t sender;
+    int32_t tag;
+    uint64_t count; /* bytes of the content */
+    uint64_t room;  /* there is memory for; the mesh's own, as what follows */
+    struct lio_mesh_message *next;
+    lio_mesh *mesh;
+    uint8_t content[];
+} lio_mesh_message;
 
 /* Listens, and starts the thread. `key`: the job's secret, LIO_MESH_KEY_BYTES. */
 int lio_mesh_open(uint32_t rank, uint32_t ranks, const uint8_t *key, lio_mesh **out,
@@ -83,11 +91,6 @@ void lio_mesh_drop(lio_mesh *mesh, const lio_mesh_message *message);
 lio_mesh_message *lio_mesh_take(lio_mesh *mesh, int32_t tag);
 void lio_mesh_message_free(lio_mesh_message *message);
 /* cdef: resume */
-
-/* Its sender, its size in bytes, and these (borrowed). */
-uint32_t lio_mesh_message_sender(const lio_mesh_message *message);
-uint64_t lio_mesh_message_bytes(const lio_mesh_message *message);
-const uint8_t *lio_mesh_message_content(const lio_mesh_message *message);
 
 /* Waits until something has happened since `seen`, a count that begins at 0, and sets it: a message has
  * arrived, a rank has left or is lost, or all that was to be sent is sent. LIO_PENDING: time is up. */

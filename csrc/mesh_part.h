@@ -28,15 +28,6 @@ enum {
 
 enum { LIO_MESH_ANSWER_SECONDS = 30 }; /* of a machine, before it is lost */
 
-struct lio_mesh_message {
-    lio_mesh_message *next;
-    lio_mesh *mesh;
-    uint32_t sender;
-    int32_t tag;
-    uint64_t count, room; /* bytes */
-    uint8_t content[];
-};
-
 /* A message to be sent. */
 typedef struct lio_sending {
     struct lio_sending *next;
@@ -161,6 +152,9 @@ void lio_mesh_wake(lio_mesh *mesh);
 
 /* A message with room for `count` bytes; NULL: no memory. */
 lio_mesh_message *lio_mesh_message_make(lio_mesh *mesh, uint64_t count);
+
+/* Puts a message behind those that have arrived. */
+void lio_mesh_arrive(lio_mesh *mesh, lio_mesh_message *message);
 
 /* Frees a request that has ended. */
 void lio_mesh_sending_free(lio_sending *request);

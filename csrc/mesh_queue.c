@@ -97,12 +97,7 @@ static int send_own(lio_mesh *m, int32_t tag, const uint8_t *bytes, uint64_t cou
     message->tag = tag;
     if (count > 0)
         memcpy(message->content, bytes, count);
-    (void)pthread_mutex_lock(&m->lock);
-    *m->arrived_end = message;
-    m->arrived_end = &message->next;
-    m->events++;
-    (void)pthread_cond_broadcast(&m->moved);
-    (void)pthread_mutex_unlock(&m->lock);
+    lio_mesh_arrive(m, message);
     return LIO_OK;
 }
 
@@ -171,6 +166,16 @@ int lio_mesh_send(lio_mesh *m, uint32_t rank, int32_t tag, const uint8_t *bytes,
 }
 
 /* --- taking -------------------------------------------------------------------------------- */
+
+void lio_mesh_arrive(lio_mesh *m, lio_mesh_message *message)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    *m->arrived_end = message;
+    m->arrived_end = &message->next;
+    m->events++;
+    (void)pthread_cond_broadcast(&m->moved);
+    (void)pthread_mutex_unlock(&m->lock);
+}
 
 lio_mesh_message *lio_mesh_message_make(lio_mesh *m, uint64_t count)
 {
@@ -259,19 +264,4 @@ lio_mesh_message *lio_mesh_take(lio_mesh *m, int32_t tag)
     lio_mesh_message *message = take_at(m, find(m, tag, NULL));
     (void)pthread_mutex_unlock(&m->lock);
     return message;
-}
-
-uint32_t lio_mesh_message_sender(const lio_mesh_message *message)
-{
-    return message->sender;
-}
-
-uint64_t lio_mesh_message_bytes(const lio_mesh_message *message)
-{
-    return message->count;
-}
-
-const uint8_t *lio_mesh_message_content(const lio_mesh_message *message)
-{
-    return message->content;
 }

@@ -500,17 +500,6 @@ static bool take_head(lio_mesh *m, lio_incoming *one)
     return true;
 }
 
-static void arrive(lio_mesh *m, lio_incoming *one)
-{
-    lio_mesh_message *message = one->message;
-    one->message = NULL;
-    (void)pthread_mutex_lock(&m->lock);
-    *m->arrived_end = message;
-    m->arrived_end = &message->next;
-    announce(m);
-    (void)pthread_mutex_unlock(&m->lock);
-}
-
 /* Goes on with what is complete; returns whether the connection goes on. */
 static bool take_piece(lio_mesh *m, lio_incoming *one)
 {
@@ -525,7 +514,8 @@ static bool take_piece(lio_mesh *m, lio_incoming *one)
     }
     if (one->got == one->message->count) {
         one->got = 0;
-        arrive(m, one);
+        lio_mesh_arrive(m, one->message);
+        one->message = NULL;
     }
     return true;
 }

@@ -117,9 +117,8 @@ class Mesh:
         found = ffi.NULL if self._is_forked else lib.lio_mesh_first(self.pointer, tag)
         if found == ffi.NULL:
             return None
-        content = lib.lio_mesh_message_content(found)
-        body = ffi.buffer(content, lib.lio_mesh_message_bytes(found))[:]
-        return MeshMessage(int(lib.lio_mesh_message_sender(found)), body), found
+        body = ffi.buffer(found.content, found.count)[:]
+        return MeshMessage(int(found.sender), body), found
 
     def drop(self, found: Any) -> None:
         """Drop a message that ``first`` has found."""

@@ -62,8 +62,8 @@ static void fill(uint8_t *bytes, uint64_t count, uint32_t number)
 
 static void compare(const lio_mesh_message *message, uint32_t number)
 {
-    const uint8_t *bytes = lio_mesh_message_content(message);
-    for (uint64_t i = 0; i < lio_mesh_message_bytes(message); i++)
+    const uint8_t *bytes = message->content;
+    for (uint64_t i = 0; i < message->count; i++)
         MUST(bytes[i] == (uint8_t)(number * 31 + i));
 }
 
@@ -132,7 +132,7 @@ static void *take_all(node *own, int first)
             const lio_mesh_message *message = lio_mesh_first(own->mesh, tag);
             if (message == NULL)
                 continue;
-            uint32_t sender = lio_mesh_message_sender(message);
+            uint32_t sender = message->sender;
             if (sender < ranks)
                 compare(message, own->taken[sender][tag]++);
             if (draw(&state, 2) == 0)
