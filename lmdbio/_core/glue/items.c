@@ -458,12 +458,7 @@ static int lio_items_type(uintptr_t list)
                                   {Py_tp_clear, lio_items_let_all_go},
                                   {Py_tp_dealloc, lio_items_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Items",
-                               .basicsize = sizeof(lio_items),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
-                                        Py_TPFLAGS_HAVE_GC,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Items", sizeof(lio_items), Py_TPFLAGS_HAVE_GC, slots, list);
 }
 
 static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,

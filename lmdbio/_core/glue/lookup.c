@@ -105,10 +105,15 @@ static int lio_glue_hand(PyObject *object, uintptr_t list)
     return result;
 }
 
-static int lio_glue_type(PyType_Spec *spec, uintptr_t list)
+static int lio_glue_type(const char *name, size_t size, unsigned flags, PyType_Slot *slots,
+                         uintptr_t list)
 {
+    PyType_Spec spec = {.name = name,
+                        .basicsize = (int)size,
+                        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | flags,
+                        .slots = slots};
     PyGILState_STATE state = PyGILState_Ensure();
-    int result = lio_glue_hand(PyType_FromSpec(spec), list);
+    int result = lio_glue_hand(PyType_FromSpec(&spec), list);
     PyGILState_Release(state);
     return result;
 }

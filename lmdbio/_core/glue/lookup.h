@@ -56,8 +56,10 @@ static PyObject *lio_glue_bytes(const uint8_t *bytes, uint64_t size);
  * memory ran out. The caller has the GIL. */
 static int lio_glue_hand(PyObject *object, uintptr_t list);
 
-/* Makes a type, and puts it there. */
-static int lio_glue_type(PyType_Spec *spec, uintptr_t list);
+/* Makes a type to derive from, whose objects have `size` bytes, and puts it there. `flags`: beside the
+ * usual ones. */
+static int lio_glue_type(const char *name, size_t size, unsigned flags, PyType_Slot *slots,
+                         uintptr_t list);
 
 /* Ends an object of such a type, whose own are cleared. */
 static void lio_glue_free(PyObject *self, inquiry clear);

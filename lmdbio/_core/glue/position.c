@@ -398,10 +398,5 @@ static int lio_stands_type(uintptr_t list)
                                   {Py_tp_clear, lio_stands_clear},
                                   {Py_tp_dealloc, lio_stands_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Stands",
-                               .basicsize = sizeof(lio_stands),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
-                                        Py_TPFLAGS_HAVE_GC,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Stands", sizeof(lio_stands), Py_TPFLAGS_HAVE_GC, slots, list);
 }

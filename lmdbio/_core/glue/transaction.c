@@ -92,12 +92,7 @@ static int lio_names_type(uintptr_t list)
                                   {Py_tp_clear, lio_names_clear},
                                   {Py_tp_dealloc, lio_names_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Names",
-                               .basicsize = sizeof(lio_names),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
-                                        Py_TPFLAGS_HAVE_GC,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Names", sizeof(lio_names), Py_TPFLAGS_HAVE_GC, slots, list);
 }
 
 /* --- a transaction ----------------------------------------------------------------------- */
@@ -386,12 +381,8 @@ static int lio_transacts_type(uintptr_t list)
                                   {Py_tp_clear, lio_transacts_clear},
                                   {Py_tp_dealloc, lio_transacts_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Transacts",
-                               .basicsize = sizeof(lio_transacts),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
-                                        Py_TPFLAGS_HAVE_GC,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Transacts", sizeof(lio_transacts), Py_TPFLAGS_HAVE_GC, slots,
+                         list);
 }
 
 /* --- an environment ---------------------------------------------------------------------- */
@@ -634,10 +625,5 @@ static int lio_begins_type(uintptr_t list)
                                   {Py_tp_clear, lio_begins_clear},
                                   {Py_tp_dealloc, lio_begins_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Begins",
-                               .basicsize = sizeof(lio_begins),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
-                                        Py_TPFLAGS_HAVE_GC,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Begins", sizeof(lio_begins), Py_TPFLAGS_HAVE_GC, slots, list);
 }

@@ -362,11 +362,7 @@ static int lio_values_type(uintptr_t list)
                                   {Py_tp_methods, methods},
                                   {Py_tp_dealloc, lio_values_free},
                                   {0, NULL}};
-    static PyType_Spec spec = {.name = "lmdbio.Values",
-                               .basicsize = sizeof(lio_values),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                               .slots = slots};
-    return lio_glue_type(&spec, list);
+    return lio_glue_type("lmdbio.Values", sizeof(lio_values), 0, slots, list);
 }
 
 static void lio_values_begin(lio_values *s, lio_engine *engine, const lio_extent *extents,
