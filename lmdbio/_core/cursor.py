@@ -14,7 +14,7 @@ from lmdbio._core.format import (
     layout_to_c,
     probe,
 )
-from lmdbio._core.owner import cell_of, held
+from lmdbio._core.owner import cell_of, held, make_object
 from lmdbio._core.status import NEWEST, Status, own
 from lmdbio.system import fork
 
@@ -357,13 +357,10 @@ def fetcher(
         return None
     keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
     failed = Failed(snapshot, engine.new_status(), "read")
-    cell: list[Any] = [None]
-    made = lib.lio_glue_fetch(
-        keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(waited), id(cell)
+    addresses = id(keep), id(failed), id(verify), id(waited)
+    found: Callable[[int, int], bytes] = make_object(
+        lib.lio_glue_fetch, keep[0], keep[2], keep[1], *addresses
     )
-    if made:
-        raise MemoryError("no memory for reading records")
-    found: Callable[[int, int], bytes] = cell[0]
     return found
 
 
@@ -394,12 +391,6 @@ def finder(
     keep = cursor.pointer, snapshot.pointer
     failed = Failed(snapshot, cursor.engine.new_status(), "mdb_get")
     verify = snapshot.verify
-    cell: list[Any] = [None]
-    made = lib.lio_glue_lookup(
-        *keep, id(keep), id(as_key), id(failed), id(verify), id(mapping), id(waited), buffers,
-        id(cell),
-    )  # fmt: skip
-    if made:
-        raise MemoryError("no memory for searches")
-    found: Callable[[Any, Any], Any] = cell[0]
+    addresses = id(keep), id(as_key), id(failed), id(verify), id(mapping), id(waited)
+    found: Callable[[Any, Any], Any] = make_object(lib.lio_glue_lookup, *keep, *addresses, buffers)
     return found

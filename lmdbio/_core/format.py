@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
+from lmdbio._core.owner import make_object
 from lmdbio._core.status import NEWEST, Status
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.slim import attrgetter
@@ -225,8 +226,7 @@ def monitor(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
         return bool  # which is False
     known = raw[: layout.page_size + META_BYTES]
     keep = engine.pointer, known
-    cell: list[Any] = [None]
-    if lib.lio_glue_monitor(keep[0], known, len(known), id(keep), id(cell)):
-        raise MemoryError("no memory for monitoring a file")
-    found: Callable[[], bool] = cell[0]
+    found: Callable[[], bool] = make_object(
+        lib.lio_glue_monitor, keep[0], known, len(known), id(keep)
+    )
     return found

@@ -73,9 +73,14 @@ def held(cell: Any) -> Any:
     return owned(cell[0], partial(is_, cell))  # it does nothing, and keeps the cell
 
 
-def made_type(make: Callable[[int], int]) -> Any:
-    """A type that C has made, to derive from."""
+def make_object(make: Callable[..., int], *given: object) -> Any:
+    """A type, or a callable, that C makes.
+
+    Args:
+        make: function of ``lib``, whose last argument is the address of the list that it fills.
+        given: its other arguments.
+    """
     cell: list[Any] = [None]
-    if make(id(cell)):
-        raise MemoryError("no memory for a type")
+    if make(*given, id(cell)):
+        raise MemoryError("no memory for an object")
     return cell[0]

@@ -6,7 +6,7 @@ from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
-from lmdbio._core.owner import cell_of, held, made_type
+from lmdbio._core.owner import cell_of, held, make_object
 from lmdbio._core.status import SLICE_MS, Status
 
 TYPE_CHECKING = False
@@ -144,7 +144,7 @@ if TYPE_CHECKING:
             """
 
 else:
-    _Items = made_type(lib.lio_items_type)
+    _Items = make_object(lib.lio_items_type)
 
 
 class Items(_Items):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lmdbio._core._lmdbio import lib
 from lmdbio._core.cursor import WANT_KEY, WANT_VALUE, Move
-from lmdbio._core.owner import made_type
+from lmdbio._core.owner import make_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ if TYPE_CHECKING:
         def __exit__(self, *_: object) -> None: ...
 
 else:
-    Begins = made_type(lib.lio_begins_type)
-    Names = made_type(lib.lio_names_type)
-    Stands = made_type(lib.lio_stands_type)
-    Transacts = made_type(lib.lio_transacts_type)
+    Begins = make_object(lib.lio_begins_type)
+    Names = make_object(lib.lio_names_type)
+    Stands = make_object(lib.lio_stands_type)
+    Transacts = make_object(lib.lio_transacts_type)

@@ -12,9 +12,9 @@ from lmdbio._core.arrays import EXTENT, Extents, pointer_to
 from lmdbio._core.cursor import Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.extents import Packed
-from lmdbio._core.owner import made_type
+from lmdbio._core.owner import make_object
 
-_Values: Any = made_type(lib.lio_values_type)
+_Values: Any = make_object(lib.lio_values_type)
 
 
 class Held(Protocol):
@@ -135,8 +135,8 @@ def value_getter(
     table = np.ascontiguousarray(table, EXTENT)
     keep = engine.pointer, table, snapshot.pages, snapshot.pointer
     failed = Failed(snapshot, engine.new_status(), "read")
-    cell: list[Any] = [None]
-    made = lib.lio_values_getter(
+    found: Callable[[list[int]], Values | None] = make_object(
+        lib.lio_values_getter,
         keep[0],
         pointer_to(table, "lio_extent *"),
         len(table),
@@ -146,11 +146,7 @@ def value_getter(
         id(keep),
         id(failed),
         id(verify),
-        id(cell),
     )
-    if made:
-        raise MemoryError("no memory for reading records")
-    found: Callable[[list[int]], Values | None] = cell[0]
     return found
 
 
