@@ -243,6 +243,7 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, 
     const lio_file_kind *kind = engine->file.kind;
     uint64_t received = 0, calls = 0, begun_ns;
     int code = check_reads(reads, count, error);
+    LIO_ASSERT(count > 0 && count <= LIO_SCATTER_MAX);
     for (size_t i = 0; kind->scatter == NULL && i < count && code == LIO_OK; i++)
         code = lio_engine_perform(engine, &reads[i], 0, error);
     if (code != LIO_OK || kind->scatter == NULL)
@@ -254,7 +255,7 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, 
     lio_engine_add(engine, calls, received);
     lio_engine_note_since(engine, begun_ns,
                           (lio_span){.kind = LIO_SPAN_REQUEST,
-                                     .offset = count > 0 ? reads[0].offset : 0,
+                                     .offset = reads[0].offset,
                                      .amount = received,
                                      .count = (uint32_t)calls,
                                      .depth = 1,

@@ -131,8 +131,9 @@ void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ende
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);
 
-/* Reads what lies one after another in the file, by the calling thread: neighbours in one call to
- * the kernel where the engine can (pread). All of each `length` must exist. */
+/* Reads what lies one right after another in the file, LIO_SCATTER_MAX reads at most, by the calling
+ * thread: in one call to the kernel where the engine can (pread). All of each `length` must exist. */
+enum { LIO_SCATTER_MAX = 2 };
 int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 
 /* Submit and wait. A single small request is read by the calling thread. */

@@ -45,7 +45,7 @@ typedef struct {
      * `*calls` also when it fails. */
     int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                 lio_error *error);
-    /* Reads neighbours in one call of the kernel. NULL: each takes a call. */
+    /* Reads neighbours (lio_engine_scatter), in one call of the kernel. NULL: each takes a call. */
     int (*scatter)(lio_source *source, const lio_read *reads, size_t count, uint64_t *received,
                    uint64_t *calls, lio_error *error);
     /* The mapping that the kind lends (borrowed until close), and how many bytes of the file it

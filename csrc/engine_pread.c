@@ -27,47 +27,29 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     return lio_pread_all(source->fd, read, 1, received, calls, error);
 }
 
-/* Neighbours that the kernel serves in one call. */
-enum { SCATTER_PARTS = 64, SCATTER_BYTES_MAX = 1 << 30 };
-
-/* How many of the reads, from the first on, lie one after another. */
-static size_t count_neighbours(const lio_read *reads, size_t count, struct iovec *parts,
-                               uint64_t *bytes)
-{
-    size_t i = 0;
-    *bytes = 0;
-    while (i < count && i < SCATTER_PARTS && reads[i].offset == reads[0].offset + *bytes &&
-           reads[i].length <= SCATTER_BYTES_MAX - *bytes) {
-        parts[i] = (struct iovec){.iov_base = reads[i].into, .iov_len = (size_t)reads[i].length};
-        *bytes += reads[i].length;
-        i++;
-    }
-    return i;
-}
+/* Neighbours of more bytes together are read one by one: the kernel does not serve all in one call. */
+enum { SCATTER_BYTES_MAX = 1 << 30 };
 
 static int scatter(lio_source *source, const lio_read *reads, size_t count, uint64_t *received,
                    uint64_t *calls, lio_error *error)
 {
-    struct iovec parts[SCATTER_PARTS];
-    uint64_t bytes;
+    struct iovec parts[LIO_SCATTER_MAX];
+    uint64_t bytes = 0;
     int code = LIO_OK;
-    while (count > 0 && code == LIO_OK) {
-        size_t served = count_neighbours(reads, count, parts, &bytes);
-        bool done = false;
-        if (served > 1) {
-            ++*calls;
-            done = preadv(source->fd, parts, (int)served, (off_t)reads[0].offset) ==
-                   (ssize_t)bytes;
-            if (done)
-                *received += bytes;
-        }
-        served = served > 0 ? served : 1;
-        /* One by one where a signal, the end of the file or an error came between. */
-        for (size_t i = 0; !done && i < served && code == LIO_OK; i++)
-            code = lio_pread_all(source->fd, &reads[i], 1, received, calls, error);
-        reads += served;
-        count -= served;
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = (struct iovec){.iov_base = reads[i].into, .iov_len = (size_t)reads[i].length};
+        bytes += reads[i].length;
     }
+    if (bytes <= SCATTER_BYTES_MAX) {
+        ++*calls;
+        if (preadv(source->fd, parts, (int)count, (off_t)reads[0].offset) == (ssize_t)bytes) {
+            *received += bytes;
+            return LIO_OK;
+        }
+    }
+    /* Or where a signal, the end of the file or an error came between. */
+    for (size_t i = 0; i < count && code == LIO_OK; i++)
+        code = lio_pread_all(source->fd, &reads[i], 1, received, calls, error);
     return code;
 }
 

@@ -160,27 +160,22 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
 static int scatter(lio_source *source, const lio_read *reads, size_t count, uint64_t *received,
                    uint64_t *calls, lio_error *error)
 {
+    lio_read all = {.offset = reads[0].offset};
     int code = LIO_OK;
-    while (count > 0 && code == LIO_OK) {
-        lio_read all = {.offset = reads[0].offset};
-        size_t served = 0;
-        while (served < count && reads[served].offset == all.offset + all.length &&
-               (served == 0 || reads[served].length <= TOGETHER_BYTES_MAX - all.length) &&
-               (served == 0 || all.length <= TOGETHER_BYTES_MAX))
-            all.length += reads[served++].length;
-        all.needed = all.length;
-        all.into = served == 1 ? reads[0].into : malloc((size_t)all.length + 1);
-        if (all.into == NULL && all.length > 0)
-            return lio_fail(error, LIO_ERR_NOMEM, 0, all.length, 0, "no memory for a request");
+    for (size_t i = 0; i < count; i++)
+        all.length += reads[i].length;
+    all.needed = all.length;
+    if (all.length <= TOGETHER_BYTES_MAX)
+        all.into = malloc((size_t)all.length + 1);
+    if (all.into != NULL)
         code = read_one(source, &all, received, calls, error);
-        for (uint64_t i = 0, at = 0; served > 1 && i < served; at += reads[i++].length)
-            if (code == LIO_OK && reads[i].length > 0)
-                memcpy(reads[i].into, all.into + at, (size_t)reads[i].length);
-        if (served > 1)
-            free(all.into);
-        reads += served;
-        count -= served;
-    }
+    for (size_t i = 0; i < count && code == LIO_OK; i++)
+        if (all.into == NULL)
+            code = read_one(source, &reads[i], received, calls, error);
+        else if (reads[i].length > 0)
+            memcpy(reads[i].into, all.into + (reads[i].offset - all.offset),
+                   (size_t)reads[i].length);
+    free(all.into);
     return code;
 }
 
