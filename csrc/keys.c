@@ -3,18 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS_MAX = 18, NUMBER_BYTES_MAX = 8, RUNS_FIRST = 4 };
+enum { DIGITS_MAX = 18, NUMBER_BYTES_MAX = 8 };
 
 struct lio_keys {
     uint32_t shortest, longest; /* bytes */
     bool little;                /* numbers are sorted by their last byte first */
     bool hopeless;
-    size_t count, room; /* of runs: ended ones, and the one that is being followed */
-    lio_key_run *runs;
-    uint64_t last;      /* number of its last key */
+    uint64_t last;      /* number of the last key of the run that is being followed */
     uint64_t low, top;  /* PLAIN: the largest number of the run lies within, as far as is known */
     uint32_t next_size; /* DECIMAL: bytes of the key that should come next; 0: not known */
     uint8_t next[LIO_KEY_BYTES_MAX];
+    size_t count; /* runs: ended ones, and the one that is being followed */
+    lio_key_run runs[LIO_KEY_RUNS_MAX];
 };
 
 int lio_keys_open(uint32_t db_flags, lio_keys **out, lio_error *error)
@@ -29,9 +29,6 @@ int lio_keys_open(uint32_t db_flags, lio_keys **out, lio_error *error)
 
 void lio_keys_close(lio_keys *keys)
 {
-    if (keys == NULL)
-        return;
-    free(keys->runs);
     free(keys);
 }
 
@@ -224,32 +221,22 @@ static bool may_end(lio_keys *keys)
     return run->form != LIO_KEY_PLAIN || (largest >= keys->low && largest <= keys->top);
 }
 
-static int add_literal(lio_keys *keys, const uint8_t *key, size_t size, lio_error *error)
+static void add_literal(lio_keys *keys, const uint8_t *key, size_t size)
 {
-    lio_key_run *run;
-    if (keys->count == keys->room) {
-        size_t room = keys->room > 0 ? 2 * keys->room : RUNS_FIRST;
-        lio_key_run *grown = realloc(keys->runs, room * sizeof *grown);
-        if (grown == NULL)
-            return lio_fail(error, LIO_ERR_NOMEM, 0, room * sizeof *grown, 0,
-                            "no memory to follow keys");
-        keys->runs = grown;
-        keys->room = room;
-    }
+    lio_key_run *run = &keys->runs[keys->count++];
     keys->next_size = 0;
-    run = &keys->runs[keys->count++];
     *run = (lio_key_run){.count = 1, .form = LIO_KEY_LITERAL, .stem = (uint32_t)size};
     memcpy(run->text, key, size);
-    return LIO_OK;
 }
 
-static int add_key(lio_keys *keys, const uint8_t *key, size_t size, lio_error *error)
+static void add_key(lio_keys *keys, const uint8_t *key, size_t size)
 {
     if (keys->count > 0 && goes_on(keys, key, size))
-        return LIO_OK;
+        return;
     keys->hopeless = size == 0 || size > LIO_KEY_BYTES_MAX || keys->count == LIO_KEY_RUNS_MAX ||
                      !may_end(keys);
-    return keys->hopeless ? LIO_OK : add_literal(keys, key, size, error);
+    if (!keys->hopeless)
+        add_literal(keys, key, size);
 }
 
 int lio_keys_add(lio_keys *keys, const lio_layout *layout, const uint8_t *pages,
@@ -261,10 +248,10 @@ int lio_keys_add(lio_keys *keys, const lio_layout *layout, const uint8_t *pages,
         for (uint32_t j = 0; j < nodes; j++) {
             lio_node node;
             int code = lio_page_node(layout, page, pgnos[i], j, &node, error);
-            if (code == LIO_OK && !keys->hopeless)
-                code = add_key(keys, node.key, node.key_size, error);
             if (code != LIO_OK)
                 return code;
+            if (!keys->hopeless)
+                add_key(keys, node.key, node.key_size);
             if (keys->longest == 0 || node.key_size < keys->shortest)
                 keys->shortest = node.key_size;
             if (node.key_size > keys->longest)
