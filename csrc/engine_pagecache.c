@@ -45,9 +45,8 @@ static void note_cached(lio_engine *engine, uint64_t begun_ns, uint64_t offset, 
                                          .count = (uint32_t)count});
 }
 
-/* `check`: compares the file's size afterwards where a call of the kernel gave the bytes. */
-static bool try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
-                     bool check)
+bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
+                         bool check)
 {
     lio_read read = {.offset = offset};
     lio_cached found;
@@ -66,17 +65,6 @@ static bool try_read(lio_engine *engine, uint64_t offset, const struct iovec *in
     if (all)
         note_cached(engine, begun_ns, offset, read.length, 1);
     return all;
-}
-
-bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
-                                 int count)
-{
-    return try_read(engine, offset, into, count, true);
-}
-
-bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
-{
-    return try_read(engine, offset, into, count, false);
 }
 
 /* How an extent is held; not at all once `*calls` have been used up. */

@@ -51,7 +51,7 @@ size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, si
 /* Whether lio_engine_find_missing would find none. */
 bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count);
 
-/* Whether lio_engine_try_read_checked would most likely copy all of them out of a mapping, without a
+/* Whether lio_engine_try_read would most likely copy all of them out of a mapping, without a
  * call of the kernel. */
 bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count);
 
@@ -63,7 +63,7 @@ size_t lio_engine_copy_each(lio_engine *engine, const lio_read *reads, size_t co
  * processor brings the first ones nearer meanwhile. */
 void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length);
 
-/* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping,
+/* Tells another thread to make ready what lio_engine_try_read would copy out of a mapping,
  * extent by extent, but the first, which the calling thread wants at once. A hint, for extents that
  * lio_engine_is_cached or lio_engine_find_missing has just found in the page cache: nobody waits
  * for it, and nothing fails. */
@@ -71,18 +71,16 @@ void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t c
 
 /* cdef: skip */
 /* Fills the pieces of memory `into`, one after the other, with the bytes from `offset` on, if
- * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
- * it would have to, or the engine cannot know. Then `into` may hold anything. */
-bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
-                                 int count);
+ * the calling thread need not wait for them; how much is copied is the caller's to limit. `check`:
+ * looks at the file's size afterwards, where a call of the kernel gave the bytes; else the caller notices
+ * by himself when bytes became zeros because another process cuts the file. False: it would have to
+ * wait, or the engine cannot know. Then `into` may hold anything. */
+bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
+                         bool check);
 
 /* How many of them have brought all to this thread, but later than the page cache would have: a fast
  * disk answers before the kernel looks again whether the bytes are there. */
 uint64_t lio_engine_late_tries(void);
-
-/* The same without a look at the file's size afterwards: for a caller that notices by itself when
- * bytes became zeros because another process cuts the file. */
-bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
 /* cdef: resume */
 
 #endif

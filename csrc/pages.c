@@ -306,8 +306,7 @@ static int fill(lio_pages *pages, const lio_read *read, lio_error *error)
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     if (!pages->hasty)
         return lio_engine_read(pages->engine, read, 1, error);
-    return lio_engine_try_read_checked(pages->engine, read->offset, &into, 1) ? LIO_OK
-                                                                              : LIO_PENDING;
+    return lio_engine_try_read(pages->engine, read->offset, &into, 1, true) ? LIO_OK : LIO_PENDING;
 }
 
 /* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
@@ -484,7 +483,7 @@ int lio_value_try_read(lio_pages *pages, const lio_extent *where, uint8_t *into,
     uint32_t header = pages->layout.header_size;
     struct iovec parts[2] = {{.iov_base = head, .iov_len = header},
                              {.iov_base = into, .iov_len = (size_t)where->length}};
-    if (!lio_engine_try_read_checked(pages->engine, where->offset - header, parts, 2))
+    if (!lio_engine_try_read(pages->engine, where->offset - header, parts, 2, true))
         return LIO_PENDING;
     lio_engine_count_planned(pages->engine, header + where->length, header);
     return check_head(pages, where, head, error);
@@ -550,7 +549,7 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew, bo
     requests = lio_engine_requests(pages->engine);
     if (!anew && __atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == requests)
         return true;
-    if (!lio_engine_try_read(pages->engine, offset, &into, 1) &&
+    if (!lio_engine_try_read(pages->engine, offset, &into, 1, false) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
     if (!lio_meta_is(&pages->layout, now, snapshot->txnid) || lio_meta_mark(now) != snapshot->mark)

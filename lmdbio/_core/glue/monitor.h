@@ -39,7 +39,7 @@ static bool lio_monitor_part(const lio_monitor *w, size_t begin, size_t end)
     bool is_short = into.iov_len <= sizeof now, same;
     if (!is_short)
         into.iov_base = PyMem_Malloc(into.iov_len);
-    same = into.iov_base != NULL && lio_engine_try_read(w->engine, begin, &into, 1) &&
+    same = into.iov_base != NULL && lio_engine_try_read(w->engine, begin, &into, 1, false) &&
            memcmp(into.iov_base, w->known + begin, into.iov_len) == 0;
     if (!is_short)
         PyMem_Free(into.iov_base);

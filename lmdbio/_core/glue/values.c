@@ -35,9 +35,9 @@ static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uin
     bool is_short = size <= LIO_HELD_BYTES_MAX;
     int code = LIO_OK;
     *has_waited = false;
-    if (!is_short || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
+    if (!is_short || !lio_engine_try_read(engine, offset, &into, 1, true)) {
         *has_waited = is_short;
-        Py_BEGIN_ALLOW_THREADS if (!lio_engine_try_read_checked(engine, offset, &into, 1))
+        Py_BEGIN_ALLOW_THREADS if (!lio_engine_try_read(engine, offset, &into, 1, true))
         {
             *has_waited = true;
             code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
