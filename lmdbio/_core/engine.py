@@ -56,11 +56,7 @@ class Ticket:
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
         wait = brief_up_to("lio_ticket_wait", abs(timeout_ms), 0)  # negative: for ever
-        code = wait(self.out[0], timeout_ms, self._status.error)
-        if code == lib.LIO_PENDING:
-            return False
-        self._status.check(code)
-        return True
+        return self._status.is_over(wait(self.out[0], timeout_ms, self._status.error))
 
     def poll_begun(self, timeout_ms: int = 0, older: Ticket | None = None) -> bool:
         """True when no request is left to begin, though some may be under way.
@@ -71,10 +67,7 @@ class Ticket:
         """
         before = ffi.NULL if older is None else older.out[0]
         code = lib.lio_ticket_wait_begun(self.out[0], before, timeout_ms, self._status.error)
-        if code == lib.LIO_PENDING:
-            return False
-        self._status.check(code)
-        return True
+        return self._status.is_over(code)
 
     def left(self) -> float:
         """The share of its requests that have not ended."""

@@ -235,10 +235,7 @@ class Exchange:
     def wait_over(self, timeout_ms: int = SLICE_MS) -> bool:
         """Return whether no root takes or sends any more, after ``timeout_ms`` at most."""
         code = lib.lio_exchange_wait_over(self.pointer, timeout_ms, self._status.error)
-        if code == lib.LIO_PENDING:
-            return False
-        self._status.check(code)
-        return True
+        return self._status.is_over(code)
 
     def stop(self) -> None:
         """End the thread. May be called twice."""
@@ -268,10 +265,7 @@ class Shipment:
         if not timeout_ms:
             return not self.left
         code = lib.lio_shipment_wait(self._owner, timeout_ms, self._status.error)
-        if code == lib.LIO_PENDING:
-            return False
-        self._status.check(code)
-        return True
+        return self._status.is_over(code)
 
     def expire(self) -> None:
         """Take back parts that nobody has asked for yet, of roots that are so far behind."""
@@ -294,10 +288,7 @@ class Arrival:
         """Return whether no answer is awaited, after ``timeout_ms`` at most."""
         wait = brief_up_to("lio_arrival_wait", timeout_ms, 0)
         code = wait(self._owner, timeout_ms, self._status.error)
-        if code == lib.LIO_PENDING:
-            return False
-        self._status.check(code)
-        return True
+        return self._status.is_over(code)
 
     def give_up(self) -> None:
         """Await no answer any more; messages that have begun to come still do (``poll``)."""

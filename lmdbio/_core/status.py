@@ -63,3 +63,10 @@ class Status:
     def check(self, code: int) -> None:
         if code != lib.LIO_OK:
             raise self.exception(code)
+
+    def is_over(self, code: int) -> bool:
+        """Return whether what was waited for has come; raise where it has failed."""
+        if code == lib.LIO_PENDING:
+            return False
+        self.check(code)
+        return True
