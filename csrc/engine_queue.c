@@ -24,8 +24,8 @@ struct lio_queue {
     pthread_cond_t work; /* a request is queued, or the queue is closing */
     pthread_cond_t done; /* a ticket has ended, or has nothing left to begin */
     lio_engine *engine;
-    lio_ticket *first, *last; /* tickets with requests not yet begun */
-    lio_hint *hint, *last_hint;
+    lio_ticket *first, **end; /* tickets with requests not yet begun */
+    lio_hint *hint, **hints_end;
     uint32_t hints;  /* that wait */
     bool is_hinting; /* a thread prefaults */
     uint32_t threads, idle;
@@ -45,27 +45,21 @@ static void queue_append(lio_queue *owner, lio_ticket *ticket)
     ticket->queued = true;
     ticket->queued_ns = lio_now_ns();
     ticket->next = NULL;
-    if (owner->last != NULL)
-        owner->last->next = ticket;
-    else
-        owner->first = ticket;
-    owner->last = ticket;
+    *owner->end = ticket;
+    owner->end = &ticket->next;
 }
 
 /* Drops what has not begun. */
 static void queue_remove(lio_queue *owner, lio_ticket *ticket)
 {
-    lio_ticket *before = NULL;
+    lio_ticket **at = &owner->first;
     if (!ticket->queued)
         return;
-    for (lio_ticket *at = owner->first; at != ticket; at = at->next)
-        before = at;
-    if (before != NULL)
-        before->next = ticket->next;
-    else
-        owner->first = ticket->next;
-    if (owner->last == ticket)
-        owner->last = before;
+    while (*at != ticket)
+        at = &(*at)->next;
+    *at = ticket->next;
+    if (*at == NULL)
+        owner->end = at;
     ticket->queued = false;
 }
 
@@ -78,11 +72,8 @@ static bool has_hint(const lio_queue *owner)
 static void hint_append(lio_queue *owner, lio_hint *hint)
 {
     hint->next = NULL;
-    if (owner->hint != NULL)
-        owner->last_hint->next = hint;
-    else
-        owner->hint = hint;
-    owner->last_hint = hint;
+    *owner->hints_end = hint;
+    owner->hints_end = &hint->next;
     owner->hints++;
 }
 
@@ -90,6 +81,8 @@ static void hint_drop(lio_queue *owner)
 {
     lio_hint *first = owner->hint;
     owner->hint = first->next;
+    if (owner->hint == NULL)
+        owner->hints_end = &owner->hint;
     owner->hints--;
     free(first);
 }
@@ -136,7 +129,7 @@ static const lio_read *queue_take(lio_queue *owner, lio_ticket **ticket)
     if (first->begun == first->count) {
         owner->first = first->next;
         if (owner->first == NULL)
-            owner->last = NULL;
+            owner->end = &owner->first;
         first->queued = false;
         if (owner->heeding > 0)
             (void)pthread_cond_broadcast(&owner->done);
@@ -212,7 +205,7 @@ static void carry_next(lio_queue *owner)
     const lio_read *read = queue_take(owner, &ticket);
     /* One wakes the next: woken together, they would wait for the lock in turn. */
     if (owner->first != NULL && owner->idle > 0 &&
-        (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
+        (ticket->hands > 1 || owner->first != ticket || owner->first->next != NULL))
         (void)pthread_cond_signal(&owner->work);
     (void)pthread_mutex_unlock(&owner->lock);
     perform_queued(owner->engine, read, ticket->queued_ns, &error);
@@ -320,6 +313,8 @@ static int queue_make(lio_engine *engine, lio_queue **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
     owner->engine = engine;
     owner->pid = getpid();
+    owner->end = &owner->first;
+    owner->hints_end = &owner->hint;
     /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
     if (engine->file.kind->is_ringed)
         (void)lio_ring_open(engine->file.fd, engine->depth, engine->file.kind->alignment,
