@@ -10,7 +10,6 @@ enum { CHANNELS = 1, HEIGHT, WIDTH, DATA, LABEL, FLOAT_DATA, ENCODED };
 enum { VARINT = 0, EIGHT_BYTES = 1, COUNTED = 2, FOUR_BYTES = 5 };
 enum { VARINT_BYTES_MAX = 10, FIELD_MAX = (1 << 29) - 1 };
 
-static_assert(sizeof(lio_datum) == 48, "Python knows its places");
 static_assert(sizeof(float) == 4, "as float_data has it");
 
 /* A message, and the field that was read last. */

@@ -10,34 +10,29 @@ import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
 
-#: Structured dtype of ``lio_extent``.
-EXTENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
-#: Structured dtype of ``lio_read``: one request and the address it fills.
-READ = np.dtype([("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("into", "<u8")])
-#: Structured dtype of ``lio_request``.
-REQUEST = np.dtype(
-    [("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("buffer_offset", "<u8")]
-)
 
-#: Structured dtype of ``lio_span``.
-SPAN = np.dtype(
-    [
-        ("queued_ns", "<u8"),
-        ("begun_ns", "<u8"),
-        ("ended_ns", "<u8"),
-        ("offset", "<u8"),
-        ("amount", "<u8"),
-        ("kind", "<u4"),
-        ("thread", "<u4"),
-        ("engine", "<u4"),
-        ("count", "<u4"),
-        ("depth", "<u4"),
-        ("depth_after", "<u4"),
-        ("failed", "<u4"),
-        ("reserved", "<u4"),
-    ]
-)
-assert SPAN.itemsize == ffi.sizeof("lio_span")
+def dtype_of(struct: str) -> np.dtype[Any]:
+    """The structured dtype of a struct of C's, in which a pointer is an address."""
+    fields = dict(ffi.typeof(struct).fields)
+    kinds = ("i" if one.type.cname.startswith("int") else "u" for one in fields.values())
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [
+                f"<{kind}{ffi.sizeof(one.type)}"
+                for kind, one in zip(kinds, fields.values(), strict=True)
+            ],
+            "offsets": [one.offset for one in fields.values()],
+            "itemsize": ffi.sizeof(struct),
+        }
+    )
+
+
+EXTENT = dtype_of("lio_extent")
+#: One request and the address it fills.
+READ = dtype_of("lio_read")
+REQUEST = dtype_of("lio_request")
+SPAN = dtype_of("lio_span")
 
 Extents = npt.NDArray[Any]  # of dtype EXTENT
 U64 = npt.NDArray[np.uint64]

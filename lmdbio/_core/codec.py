@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.arrays import EXTENT, Extents, pointer_to
+from lmdbio._core.arrays import EXTENT, Extents, dtype_of, pointer_to
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.status import Status
 from lmdbio.system.frozen import dataclass
@@ -23,7 +23,7 @@ BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)
 BLOCK_LEAVES_MAX = int(lib.LIO_BLOCK_LEAVES_MAX)
 
 #: Structured dtype of ``lio_leaf``: a leaf page, and how many records lie on it.
-LEAF = np.dtype([("pgno", "<u8"), ("records", "<u8")])
+LEAF = dtype_of("lio_leaf")
 Leaves = npt.NDArray[Any]  # of dtype LEAF
 
 

@@ -8,24 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.arrays import U64, pointer_to
+from lmdbio._core.arrays import U64, dtype_of, pointer_to
 
 __all__ = ["DATUM", "copy_datum_floats", "parse_datums"]
 
-#: Structured dtype of ``lio_datum``.
-DATUM = np.dtype(
-    [
-        ("channels", "<i4"),
-        ("height", "<i4"),
-        ("width", "<i4"),
-        ("label", "<i4"),
-        ("data", "<u8"),
-        ("data_bytes", "<u8"),
-        ("floats", "<u8"),
-        ("is_whole", "<u4"),
-        ("is_encoded", "<u4"),
-    ]
-)
+DATUM = dtype_of("lio_datum")
 
 
 def parse_datums(memory: npt.NDArray[np.uint8], offsets: U64, lengths: U64) -> npt.NDArray[Any]:

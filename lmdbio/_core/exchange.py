@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.arrays import pointer_to
+from lmdbio._core.arrays import dtype_of, pointer_to
 from lmdbio._core.brief import brief_up_to
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.rows import Loaded
@@ -26,11 +26,7 @@ __all__ = [
     "probe_mpi",
 ]
 
-#: Structured dtypes of ``lio_serving`` and ``lio_asking``.
-SERVING = np.dtype(
-    [("peer", "<u4"), ("block", "<u8"), ("first", "<u8"), ("count", "<u8")], align=True
-)
-ASKING = np.dtype([("peer", "<u4"), ("into", "<u8"), ("bytes", "<u8")], align=True)
+SERVING, ASKING = dtype_of("lio_serving"), dtype_of("lio_asking")
 
 
 class Exchanged(NamedTuple):

@@ -12,18 +12,12 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import lib
-from lmdbio._core.arrays import pointer_to
+from lmdbio._core.arrays import dtype_of, pointer_to
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import Status
 from lmdbio.system.names import absolute
 
-#: Structured dtype of ``lio_part``.
-PART = np.dtype(
-    [
-        (name, "<u8")
-        for name in ("base", "size", "device", "inode", "version", "meta", "txnid", "mark")
-    ]
-)
+PART = dtype_of("lio_part")
 #: A file begins at a multiple of so many bytes.
 PART_ALIGNMENT = int(lib.LIO_PART_ALIGNMENT)
 
