@@ -6,8 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from lmdbio._core._lmdbio import ffi, lib
-from lmdbio._core.arrays import pointer_to
-from lmdbio._core.format import Layout, layout_to_c
+from lmdbio._core.format import Layout
 from lmdbio._core.locate import Chunk
 from lmdbio._core.owner import cell_of, held
 from lmdbio._core.status import Status
@@ -62,16 +61,8 @@ class KeyFinder:
     def add(self, layout: Layout, chunk: Chunk, path: str) -> None:
         """The keys on a chunk of leaves, which follow those before."""
         status = Status(path)
-        status.check(
-            lib.lio_keys_add(
-                self._pointer,
-                layout_to_c(layout),
-                pointer_to(chunk.pages, "uint8_t *"),
-                pointer_to(chunk.pgnos, "uint64_t *"),
-                len(chunk.pgnos),
-                status.error,
-            )
-        )
+        leaves = chunk.given_to_c(layout)
+        status.check(lib.lio_keys_add(self._pointer, *leaves, status.error))
 
     @property
     def sizes(self) -> tuple[int, int]:

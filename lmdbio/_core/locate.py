@@ -54,6 +54,11 @@ class Chunk:
         """These are leaf pages."""
         return self.height == 0
 
+    def given_to_c(self, layout: Layout) -> tuple[Any, Any, Any, int]:
+        """Return layout, pages, their numbers and their count, as functions of C take them."""
+        pages, pgnos = pointer_to(self.pages, "uint8_t *"), pointer_to(self.pgnos, "uint64_t *")
+        return layout_to_c(layout), pages, pgnos, len(self.pgnos)
+
 
 class Trees:
     """Database records of trees, in C's memory: there may be a hundred thousand.
@@ -150,9 +155,7 @@ def leaf_extents(
         The extents (dtype ``EXTENT``, key order), and the overflow pages each value owns
         (uint32; 0: it lies in the leaf).
     """
-    c_layout = layout_to_c(layout)
-    pages = pointer_to(chunk.pages, "uint8_t *")
-    count = len(chunk.pgnos)
+    leaves = c_layout, pages, _, count = chunk.given_to_c(layout)
     entries = int(lib.lio_leaves_entries(c_layout, pages, count))
     extents = np.empty(entries, EXTENT)
     overflow = np.empty(entries, np.uint32)
@@ -160,10 +163,7 @@ def leaf_extents(
     status = Status(path)
     status.check(
         lib.lio_leaves_extents(
-            c_layout,
-            pages,
-            pointer_to(chunk.pgnos, "uint64_t *"),
-            count,
+            *leaves,
             pointer_to(extents, "lio_extent *"),
             pointer_to(overflow, "uint32_t *"),
             entries,
@@ -177,13 +177,7 @@ def leaf_extents(
 def leaves_of(layout: Layout, chunk: Chunk) -> Leaves:
     """The pages of a chunk of leaves, and how many records lie on each (dtype ``LEAF``)."""
     found = np.empty(len(chunk.pgnos), LEAF)
-    lib.lio_leaves_of(
-        layout_to_c(layout),
-        pointer_to(chunk.pages, "uint8_t *"),
-        pointer_to(chunk.pgnos, "uint64_t *"),
-        len(found),
-        pointer_to(found, "lio_leaf *"),
-    )
+    lib.lio_leaves_of(*chunk.given_to_c(layout), pointer_to(found, "lio_leaf *"))
     return found
 
 
@@ -230,16 +224,13 @@ def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes,
     Names are as ``find_database`` takes them.
     """
     end = _name_end(layout)
-    c_layout = layout_to_c(layout)
-    pages, pgnos = pointer_to(chunk.pages, "uint8_t *"), pointer_to(chunk.pgnos, "uint64_t *")
+    leaves = chunk.given_to_c(layout)
     page, index = ffi.new("uint32_t *"), ffi.new("uint32_t *")
     node, db = ffi.new("lio_node *"), ffi.new("lio_db *")
     status = Status(path)
     found: list[tuple[bytes, Database]] = []
     while True:
-        code = lib.lio_leaves_database(
-            c_layout, pages, pgnos, len(chunk.pgnos), page, index, node, db, status.error
-        )
+        code = lib.lio_leaves_database(*leaves, page, index, node, db, status.error)
         if code == lib.LIO_NOTFOUND:
             return found
         status.check(code)
@@ -268,12 +259,7 @@ class LeafItems:
 def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
     """Decodes a chunk of leaves of a database with duplicates."""
     status, counts = Status(path), ffi.new("lio_item_counts *")
-    leaves = (
-        layout_to_c(layout),
-        pointer_to(chunk.pages, "uint8_t *"),
-        pointer_to(chunk.pgnos, "uint64_t *"),
-        len(chunk.pgnos),
-    )
+    leaves = chunk.given_to_c(layout)
     status.check(lib.lio_items_count(*leaves, counts, status.error))
     extents = np.empty(counts.items, EXTENT)
     each, keys = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
@@ -313,19 +299,9 @@ def key_places(layout: Layout, chunk: Chunk, path: str) -> Extents:
 
 def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:
     """The items on a chunk of leaves of the tree that holds those of one key."""
-    c_layout, pages = layout_to_c(layout), pointer_to(chunk.pages, "uint8_t *")
-    capacity = int(lib.lio_leaves_entries(c_layout, pages, len(chunk.pgnos)))
+    leaves = c_layout, pages, _, count = chunk.given_to_c(layout)
+    capacity = int(lib.lio_leaves_entries(c_layout, pages, count))
     extents, made, status = np.empty(capacity, EXTENT), ffi.new("size_t *"), Status(path)
-    status.check(
-        lib.lio_items_of_tree(
-            c_layout,
-            pages,
-            pointer_to(chunk.pgnos, "uint64_t *"),
-            len(chunk.pgnos),
-            pointer_to(extents, "lio_extent *"),
-            capacity,
-            made,
-            status.error,
-        )
-    )
+    into = pointer_to(extents, "lio_extent *")
+    status.check(lib.lio_items_of_tree(*leaves, into, capacity, made, status.error))
     return extents[: int(made[0])]
