@@ -98,11 +98,17 @@ static int move_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error
     return code == LIO_OK ? enter(c, side, out, error) : code;
 }
 
+/* Where steps in a direction begin. */
+static enum lio_edge edge_before(int32_t direction)
+{
+    return direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST;
+}
+
 /* Enters the record that a step has reached, the first one from nowhere as well. Should that fail,
  * the same step made again enters it: no record is passed over in silence. */
 static int arrive(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
 {
-    int code = enter(c, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, out, error);
+    int code = enter(c, edge_before(direction), out, error);
     c->owed = code == LIO_OK || code == LIO_NOTFOUND ? 0 : direction;
     return code;
 }
@@ -118,22 +124,28 @@ static int sub_step(lio_cursor *c, const lio_node *node, int32_t direction, lio_
     } else {
         code = lio_duplicates_open(&c->sub, &c->main, node, error);
         if (code == LIO_OK)
-            code = lio_tree_edge(&c->sub, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, error);
+            code = lio_tree_edge(&c->sub, edge_before(direction), error);
     }
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
 
-static int move_next(lio_cursor *c, uint32_t move, lio_item *out, lio_error *error)
+/* From key to key, or from value to value of one. A cursor that stands nowhere comes to the end
+ * from which the direction leads away. */
+static int move_step(lio_cursor *c, uint32_t move, int32_t direction, lio_item *out,
+                     lio_error *error)
 {
+    bool stays_on_key = move == LIO_MOVE_NEXT_DUP || move == LIO_MOVE_PREV_DUP;
+    bool leaves_key = move == LIO_MOVE_NEXT_NODUP || move == LIO_MOVE_PREV_NODUP;
     lio_tree *t = &c->main;
     lio_node node;
     int code;
     if (!t->placed) {
         lio_tree_unplace(&c->sub);
-        code = lio_tree_edge(t, LIO_EDGE_FIRST, error);
-        return code == LIO_OK ? arrive(c, 1, out, error) : code;
+        code = lio_tree_edge(t, edge_before(direction), error);
+        t->at_end = false;
+        return code == LIO_OK ? arrive(c, direction, out, error) : code;
     }
-    if (t->at_end) {
+    if (direction > 0 && t->at_end) {
         if (lio_tree_is_last(t))
             return LIO_NOTFOUND;
         t->at_end = false;
@@ -142,54 +154,20 @@ static int move_next(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
         code = here(c, &node, out, error);
         if (code != LIO_OK)
             return code;
-        if (node.flags & LIO_N_DUPDATA) {
-            if (move != LIO_MOVE_NEXT_NODUP) {
-                code = sub_step(c, &node, 1, out, error);
-                if (move == LIO_MOVE_NEXT_DUP || code != LIO_NOTFOUND)
-                    return code;
-            }
-        } else {
+        if (!(node.flags & LIO_N_DUPDATA)) {
             lio_tree_unplace(&c->sub);
-            if (move == LIO_MOVE_NEXT_DUP)
+            if (stays_on_key)
                 return LIO_NOTFOUND;
+        } else if (!leaves_key) {
+            code = sub_step(c, &node, direction, out, error);
+            if (code == LIO_OK)
+                t->at_end = false;
+            if (stays_on_key || code != LIO_NOTFOUND)
+                return code;
         }
     }
-    code = lio_tree_next(t, error);
-    return code == LIO_OK ? arrive(c, 1, out, error) : code;
-}
-
-static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *error)
-{
-    lio_tree *t = &c->main;
-    lio_node node;
-    int code;
-    if (!t->placed) {
-        lio_tree_unplace(&c->sub);
-        code = lio_tree_edge(t, LIO_EDGE_LAST, error);
-        if (code != LIO_OK)
-            return code;
-        lio_tree_leaf(t)->index++; /* so that the step below lands on it */
-    }
-    if (c->has_sub && !lio_tree_is_behind(t)) {
-        code = here(c, &node, out, error);
-        if (code != LIO_OK)
-            return code;
-        if (node.flags & LIO_N_DUPDATA) {
-            if (move != LIO_MOVE_PREV_NODUP) {
-                code = sub_step(c, &node, -1, out, error);
-                if (code == LIO_OK)
-                    t->at_end = false;
-                if (move == LIO_MOVE_PREV_DUP || code != LIO_NOTFOUND)
-                    return code;
-            }
-        } else {
-            lio_tree_unplace(&c->sub);
-            if (move == LIO_MOVE_PREV_DUP)
-                return LIO_NOTFOUND;
-        }
-    }
-    code = lio_tree_prev(t, error);
-    return code == LIO_OK ? arrive(c, -1, out, error) : code;
+    code = direction > 0 ? lio_tree_next(t, error) : lio_tree_prev(t, error);
+    return code == LIO_OK ? arrive(c, direction, out, error) : code;
 }
 
 /* To the first or last value of the current key. Should that fail, all is as it was. */
@@ -262,7 +240,7 @@ static int move_multiple(lio_cursor *c, int next, lio_item *out, lio_error *erro
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the database has no duplicates of fixed size");
     if (next) {
-        code = move_next(c, LIO_MOVE_NEXT_DUP, out, error);
+        code = move_step(c, LIO_MOVE_NEXT_DUP, 1, out, error);
         if (code != LIO_OK)
             return code;
         if (!c->sub.placed)
@@ -344,11 +322,11 @@ static int dispatch(lio_cursor *c, uint32_t move, const uint8_t *key, size_t key
     case LIO_MOVE_NEXT:
     case LIO_MOVE_NEXT_DUP:
     case LIO_MOVE_NEXT_NODUP:
-        return move_next(c, move, out, error);
+        return move_step(c, move, 1, out, error);
     case LIO_MOVE_PREV:
     case LIO_MOVE_PREV_DUP:
     case LIO_MOVE_PREV_NODUP:
-        return move_prev(c, move, out, error);
+        return move_step(c, move, -1, out, error);
     case LIO_MOVE_CURRENT:
         return move_current(c, out, error);
     case LIO_MOVE_MULTIPLE:
