@@ -19,7 +19,13 @@
 /* Closes `file` when it fails. */
 static int engine_make(lio_file file, uint32_t depth, lio_engine **out, lio_error *error)
 {
-    lio_engine *engine = calloc(1, sizeof *engine);
+    lio_engine *engine = NULL;
+    if (depth < 1 || depth > LIO_ENGINE_DEPTH_MAX) {
+        lio_file_close(file);
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, LIO_ENGINE_DEPTH_MAX, depth,
+                        "a depth of %" PRIu32 " requests; 1 to 256 can be in flight", depth);
+    }
+    engine = calloc(1, sizeof *engine);
     if (engine == NULL) {
         lio_file_close(file);
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *engine, 0, "no memory for an engine");
@@ -30,22 +36,12 @@ static int engine_make(lio_file file, uint32_t depth, lio_engine **out, lio_erro
     return LIO_OK;
 }
 
-static int check_depth(uint32_t depth, lio_error *error)
-{
-    if (depth >= 1 && depth <= LIO_ENGINE_DEPTH_MAX)
-        return LIO_OK;
-    return lio_fail(error, LIO_ERR_ARGUMENT, 0, LIO_ENGINE_DEPTH_MAX, depth,
-                    "a depth of %" PRIu32 " requests; 1 to 256 can be in flight", depth);
-}
-
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error)
 {
     static const lio_file_kind *const kinds[] = {
         &lio_file_pread, &lio_file_direct, &lio_file_staged, &lio_file_uring, &lio_file_mmap};
-    int code = check_depth(depth, error);
-    if (code != LIO_OK)
-        return code;
+    int code;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         lio_file file = {.kind = kinds[i]};
         if (strcmp(kind, file.kind->name) != 0)
@@ -67,9 +63,7 @@ int lio_engine_open_joined(const char *names, const lio_part *parts, size_t coun
                            uint32_t open_max, uint32_t depth, lio_engine **out, lio_error *error)
 {
     lio_file file;
-    int code = check_depth(depth, error);
-    if (code == LIO_OK)
-        code = lio_file_joined(names, parts, count, open_max, &file, error);
+    int code = lio_file_joined(names, parts, count, open_max, &file, error);
     return code != LIO_OK ? code : engine_make(file, depth, out, error);
 }
 
@@ -77,9 +71,6 @@ int lio_engine_reopen(lio_engine *engine, uint32_t depth, lio_engine **out, lio_
 {
     lio_file file = engine->file;
     char name[sizeof "/proc/self/fd/-2147483648"];
-    int code = check_depth(depth, error);
-    if (code != LIO_OK)
-        return code;
     if (file.kind->share != NULL) {
         file.source = file.kind->share(file.source);
         return engine_make(file, depth, out, error);
@@ -93,8 +84,7 @@ int lio_engine_reopen(lio_engine *engine, uint32_t depth, lio_engine **out, lio_
 
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error)
 {
-    int code = check_depth(depth, error);
-    return code != LIO_OK ? code : engine_make(lio_file_remote(remote), depth, out, error);
+    return engine_make(lio_file_remote(remote), depth, out, error);
 }
 
 void lio_engine_close(lio_engine *engine)
