@@ -115,7 +115,7 @@ static bool lio_items_bring(lio_items *s, const lio_items_held *h)
 {
     size_t first = s->at, ready = first + lio_items_copy(s, s->in_place);
     uint64_t run = s->run;
-    bool fine = lio_guard_is_intact(&h->guard);
+    bool fine = lio_guard_is_intact(&h->guard, false);
     if (!fine) {
         /* Until these are vouched for no other thread copies: it would have bytes of later on. */
         s->loader = getpid();

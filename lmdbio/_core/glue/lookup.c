@@ -167,19 +167,15 @@ static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *e
     return false;
 }
 
-static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages, bool anew)
+static bool lio_guard_is_intact(const lio_guard *guard, bool anew)
 {
-    bool intact = lio_snapshot_intact(snapshot, pages, anew, false);
+    bool intact = lio_snapshot_intact(guard->snapshot, guard->pages, anew, false);
     if (!intact) {
-        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, anew, true);
+        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(guard->snapshot, guard->pages, anew,
+                                                            true);
         Py_END_ALLOW_THREADS
     }
     return intact;
-}
-
-static bool lio_guard_is_intact(const lio_guard *guard)
-{
-    return lio_glue_is_intact(guard->snapshot, guard->pages, false);
 }
 
 static bool lio_guard_verify(const lio_guard *guard)
@@ -201,12 +197,12 @@ static bool lio_guard_tell_wait(const lio_guard *guard, uint64_t offset)
 
 static bool lio_guard_vouch(const lio_guard *guard)
 {
-    return lio_guard_is_intact(guard) || lio_guard_verify(guard);
+    return lio_guard_is_intact(guard, false) || lio_guard_verify(guard);
 }
 
 static bool lio_guard_vouch_anew(const lio_guard *guard)
 {
-    return lio_glue_is_intact(guard->snapshot, guard->pages, true) || lio_guard_verify(guard);
+    return lio_guard_is_intact(guard, true) || lio_guard_verify(guard);
 }
 
 static PyObject *lio_guard_capsule(const char *name, const void *state, size_t size,

@@ -81,8 +81,11 @@ static void lio_guard_drop(lio_guard *guard);
 /* Raises what a failure means; false. */
 static bool lio_guard_raise(const lio_guard *guard, int code, const lio_error *error);
 
-/* Whether what was read up to now belongs to the snapshot: by what is known, by a look at the meta
- * pages without the GIL, or as verify() says. False: raised. */
+/* Whether what was read up to now belongs to the snapshot: by what is known, or by a look at the meta
+ * pages without the GIL; `anew`: by that alone (lio_snapshot_intact). */
+static bool lio_guard_is_intact(const lio_guard *guard, bool anew);
+
+/* The same, or as verify() says. False: raised. */
 static bool lio_guard_vouch(const lio_guard *guard);
 
 /* The same after reads by another engine than that of the meta pages, whose requests do not tell
@@ -93,9 +96,6 @@ static bool lio_guard_vouch_anew(const lio_guard *guard);
 /* Calls waited(), where there is one, after a wait for bytes at `offset`, 0 if that is not known.
  * False: raised. */
 static bool lio_guard_tell_wait(const lio_guard *guard, uint64_t offset);
-
-/* The same, but for verify(). */
-static bool lio_guard_is_intact(const lio_guard *guard);
 
 /* A capsule of this name with a copy of `state`, which begins with a guard, whose objects it holds. NULL:
  * no memory, with an error raised. */

@@ -99,14 +99,8 @@ static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *
                             const lio_extent *extents, const uint64_t *offsets, size_t count,
                             uint8_t *into, uint64_t room)
 {
-    PyGILState_STATE state;
-    bool intact;
-    if (!lio_engine_gather(engine, extents, offsets, count, into, room))
-        return false;
-    state = PyGILState_Ensure();
-    intact = lio_glue_is_intact(snapshot, pages, true);
-    PyGILState_Release(state);
-    return intact;
+    return lio_engine_gather(engine, extents, offsets, count, into, room) &&
+           lio_snapshot_intact(snapshot, pages, true, true);
 }
 
 typedef struct {
