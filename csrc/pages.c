@@ -464,8 +464,7 @@ static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alig
                                   from / pages->layout.page_size, where->length, error);
     if (code == LIO_OK)
         memcpy(into, memory + (where->offset - start), (size_t)where->length);
-    lio_engine_count(pages->engine,
-                     &(lio_tally){.planned_bytes = span, .gap_bytes = span - where->length});
+    lio_engine_count_planned(pages->engine, span, span - where->length);
     free(memory);
     return code;
 }
@@ -517,8 +516,7 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
     if (alignment > 1 || where->length < 32 * 1024)
         return read_aligned(pages, where, alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : alignment,
                             into, error);
-    lio_engine_count(pages->engine,
-                     &(lio_tally){.planned_bytes = header + where->length, .gap_bytes = header});
+    lio_engine_count_planned(pages->engine, header + where->length, header);
     code = lio_engine_scatter(pages->engine, reads, 2, error);
     if (code == LIO_OK)
         code = check_head(pages, where, head, error);

@@ -142,9 +142,8 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
                                  *buffer + requests[i].buffer_offset};
     *read_count = totals.requests;
     lio_engine_count_stage(scan->engine, LIO_STAGE_PLAN, begun, totals.buffer_bytes);
-    lio_engine_count(scan->engine, &(lio_tally){.planned_bytes = totals.buffer_bytes,
-                                                .gap_bytes = totals.waste_bytes +
-                                                             count * scan->layout.header_size});
+    lio_engine_count_planned(scan->engine, totals.buffer_bytes,
+                             totals.waste_bytes + count * scan->layout.header_size);
     return LIO_OK;
 }
 
