@@ -6,7 +6,6 @@
 
 #include "contract.h"
 #include "duplicates.h"
-#include "readahead.h"
 
 enum { SPOT_INDEX_BITS = 16 }; /* no page has more nodes */
 
@@ -543,7 +542,7 @@ lio_pages *lio_cursor_pages(lio_cursor *cursor)
     return cursor->main.pages;
 }
 
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past)
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_bypass *past)
 {
     lio_pages_lock(cursor->main.pages);
     if (pages_max != 0) {
@@ -554,9 +553,4 @@ void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *p
         lio_readahead_close(&cursor->main);
     }
     lio_pages_unlock(cursor->main.pages);
-}
-
-void lio_cursor_bypassed(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns)
-{
-    lio_readahead_bypassed(&cursor->main, bytes, duration_ns);
 }

@@ -20,6 +20,7 @@
 #include "extent.h"
 #include "format.h"
 #include "pages.h"
+#include "readahead.h"
 #include "tree.h"
 
 typedef struct lio_cursor lio_cursor;
@@ -79,12 +80,12 @@ int lio_cursor_place(lio_cursor *cursor, uint64_t *pgno, uint32_t *index, lio_er
 /* Number of values of the current key. */
 int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 
+/* cdef: skip */
 /* Reads up to `pages_max` leaves ahead of forward moves, in growing batches that are under
  * way while earlier ones are used; 0 stops. `past`
  * (NULL: none) reads large batches; it must live until the reading ahead stops. */
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past);
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_bypass *past);
 
-/* cdef: skip */
 /* lio_cursor_move, for a caller who holds the lock. */
 int lio_cursor_move_locked(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
                            const uint8_t *data, size_t data_size, lio_error *error);
@@ -111,8 +112,5 @@ uint64_t lio_spot_page(lio_spot spot);
 /* Puts `cursor`, which must not read ahead, where `from` is, which is closed. */
 void lio_cursor_become(lio_cursor *cursor, lio_cursor *from);
 /* cdef: resume */
-
-/* How many bytes such engines have read since reading ahead began, and how long it took. */
-void lio_cursor_bypassed(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns);
 
 #endif

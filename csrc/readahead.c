@@ -26,8 +26,7 @@ typedef struct {
 typedef struct {
     lio_lender lender; /* first: a pointer to it is a pointer to the whole */
     lio_tree leader;
-    lio_engine *past; /* NULL: none */
-    uint64_t past_bytes, past_ns;
+    lio_bypass *past; /* NULL: none */
     batch batches[2];
     uint32_t window, pages_max, current;
     bool started, ended;
@@ -72,7 +71,7 @@ static int batch_reserve(batch *b, uint32_t pages, uint32_t page_size)
 static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
                 lio_error *error);
 
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past)
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_bypass *past)
 {
     readahead *a = (readahead *)tree->lender;
     if (tree->db.depth < 2 ||
@@ -84,8 +83,7 @@ void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past)
         return;
     a->lender.find = find;
     a->pages_max = pages_max;
-    a->past = past != NULL && tree->layout.page_size % lio_engine_alignment(past) == 0 ? past
-                                                                                       : NULL;
+    a->past = past;
     tree->lender = &a->lender;
 }
 
@@ -101,11 +99,12 @@ void lio_readahead_close(lio_tree *tree)
     tree->lender = NULL;
 }
 
-void lio_readahead_bypassed(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns)
+void lio_bypass_note(lio_bypass *past, lio_ticket *ticket, uint64_t bytes)
 {
-    const readahead *a = (const readahead *)tree->lender;
-    *bytes = a != NULL ? a->past_bytes : 0;
-    *duration_ns = a != NULL ? a->past_ns : 0;
+    uint64_t submitted, ended;
+    lio_ticket_times(ticket, &submitted, &ended);
+    past->bytes += bytes;
+    past->duration_ns += ended - submitted;
 }
 
 /* --- reading -------------------------------------------------------------------------- */
@@ -128,12 +127,18 @@ static int leader_step(lio_tree *leader, uint64_t *pgno, lio_error *error)
     return code;
 }
 
+static bool goes_past(const readahead *a, uint64_t bytes)
+{
+    return a->past != NULL && a->past->engine != NULL && bytes >= PAST_BYTES_MIN &&
+           a->leader.layout.page_size % lio_engine_alignment(a->past->engine) == 0;
+}
+
 static int batch_read(const readahead *a, batch *b, lio_error *error)
 {
     uint64_t bytes = (uint64_t)b->count * a->leader.layout.page_size;
-    bool past = a->past != NULL && bytes >= PAST_BYTES_MIN;
-    int code = lio_engine_submit(past ? a->past : lio_pages_engine(a->leader.pages), b->reads,
-                                 b->read_count, &b->ticket, error);
+    bool past = goes_past(a, bytes);
+    int code = lio_engine_submit(past ? a->past->engine : lio_pages_engine(a->leader.pages),
+                                 b->reads, b->read_count, &b->ticket, error);
     if (code != LIO_OK)
         b->count = 0;
     b->past_bytes = past && code == LIO_OK ? bytes : 0;
@@ -200,16 +205,12 @@ static const uint8_t *batch_page(batch *b, uint64_t pgno, uint32_t size)
 
 static int batch_wait(readahead *a, batch *b, lio_error *error)
 {
-    uint64_t submitted, ended;
     int code = LIO_OK;
     if (b->ticket != NULL)
         code = lio_ticket_wait(b->ticket, -1, error);
-    if (code == LIO_OK && b->ticket != NULL && b->past_bytes != 0) {
-        lio_ticket_times(b->ticket, &submitted, &ended);
-        a->past_bytes += b->past_bytes;
-        a->past_ns += ended - submitted; /* one batch at a time is under way */
-        b->past_bytes = 0;
-    }
+    if (code == LIO_OK && b->ticket != NULL && b->past_bytes != 0 && a->past != NULL)
+        lio_bypass_note(a->past, b->ticket, b->past_bytes);
+    b->past_bytes = 0;
     lio_ticket_free(b->ticket);
     b->ticket = NULL;
     if (code != LIO_OK)

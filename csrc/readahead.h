@@ -14,14 +14,20 @@
 #include "tree.h"
 
 /* cdef: skip */
+/* An engine that goes past the page cache, for large batches; and what such engines have read. */
+typedef struct {
+    lio_engine *engine; /* NULL: none */
+    uint64_t bytes, duration_ns;
+} lio_bypass;
+
+/* It has read a batch of so many bytes. One is under way at a time. */
+void lio_bypass_note(lio_bypass *past, lio_ticket *ticket, uint64_t bytes);
+
 /* Becomes the lender of `tree`, at most `pages_max` (not 0) leaves ahead; if it is already,
  * changes that bound. Does nothing where a tree has one page, pages are no multiple of what the
  * engine can read, or there is no memory. `past` reads large batches from now on (NULL: the
  * pages' own engine does); it must live until the lender is closed. */
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past);
-
-/* How many bytes such engines have read for this lender, and how long it took. */
-void lio_readahead_bypassed(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns);
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_bypass *past);
 
 /* `tree` has given its leaf back (lio_tree_return_leaf), or ends. Without a lender: nothing. */
 void lio_readahead_close(lio_tree *tree);

@@ -41,9 +41,8 @@ struct lio_scan {
     lio_engine *engine;
     lio_layout layout;
     lio_scan_options options;
-    lio_engine *past; /* NULL: none */
+    lio_bypass past;
     uint64_t bytes_limit, records_limit;
-    uint64_t past_bytes, past_ns;
     lio_block blocks[2];
     piece loaded;
     lio_extent brought;     /* of the file, for the last block; empty: it need not be */
@@ -150,7 +149,7 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
 /* A value larger than any block is better read where it is wanted. */
 static bool goes_past(const lio_scan *scan, const lio_block *b)
 {
-    return scan->past != NULL && b->value_bytes >= PAST_BYTES_MIN &&
+    return scan->past.engine != NULL && b->value_bytes >= PAST_BYTES_MIN &&
            b->value_bytes / 2 <= scan->options.block_bytes_max;
 }
 
@@ -207,7 +206,7 @@ static int submit(lio_scan *scan, lio_block *b, lio_error *error)
     if (b->extent_count == 0 || b->is_prefetched)
         return LIO_OK;
     if (goes_past(scan, b)) {
-        engine = scan->past;
+        engine = scan->past.engine;
     } else if (scan->through_cache) {
         /* The values are fetched piece by piece, through memory that stays in the core's cache. */
         if (scan->options.advised)
@@ -269,12 +268,12 @@ static void look_ahead(lio_scan *scan, const lio_block *b)
         lio_cursor_read_ahead(scan->cursor, 0, NULL);
     else if (b->extent_count != 0 || !scan->options.want_values)
         lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_OVERFLOW, NULL);
-    else if (scan->past == NULL)
+    else if (scan->past.engine == NULL)
         lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_INLINE, NULL);
     else
         lio_cursor_read_ahead(
             scan->cursor, (uint32_t)(scan->options.block_bytes_max / scan->layout.page_size) + 1,
-            scan->past);
+            &scan->past);
 }
 
 static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,
@@ -294,7 +293,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     lio_block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
     lio_block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
     lio_plan_totals totals;
-    uint64_t submitted, ended, begun;
+    uint64_t begun;
     int code = LIO_OK;
     if (scan->begun && !scan->between) {
         scan->tail = other->records[other->count - 1].spot;
@@ -336,9 +335,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
         return code;
     if (next->past) {
         lio_plan_get_totals(next->plan, &totals);
-        scan->past_bytes += totals.buffer_bytes;
-        lio_ticket_times(next->ticket, &submitted, &ended);
-        scan->past_ns += ended - submitted; /* one block at a time is under way */
+        lio_bypass_note(&scan->past, next->ticket, totals.buffer_bytes);
     }
     scan->current = (uint32_t)(next - scan->blocks);
     scan->begun = 1;
@@ -538,15 +535,14 @@ int lio_scan_settle(lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_
 void lio_scan_bypass(lio_scan *scan, lio_engine *engine)
 {
     lio_pages_lock(lio_scan_pages(scan));
-    scan->past = engine;
+    scan->past.engine = engine;
     lio_pages_unlock(lio_scan_pages(scan));
 }
 
 void lio_scan_bypassed(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns)
 {
-    lio_cursor_bypassed(scan->cursor, bytes, duration_ns);
-    *bytes += scan->past_bytes;
-    *duration_ns += scan->past_ns;
+    *bytes = scan->past.bytes;
+    *duration_ns = scan->past.duration_ns;
 }
 
 lio_pages *lio_scan_pages(const lio_scan *scan)
