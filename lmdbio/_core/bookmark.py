@@ -23,8 +23,7 @@ def bookmark_of(cursor: Cursor) -> bytes:
         Error: it stands nowhere.
     """
     out, size = ffi.new("uint8_t[]", BOOKMARK_BYTES_MAX), ffi.new("size_t *")
-    status = Status(cursor.engine.path)
-    status.check(lib.lio_bookmark_write(cursor.pointer, out, size, status.error))
+    Status(cursor.engine.path).call(lib.lio_bookmark_write, cursor.pointer, out, size)
     return bytes(ffi.buffer(out, size[0]))
 
 
@@ -35,8 +34,7 @@ def go_to(cursor: Cursor, bookmark: bytes) -> None:
         CorruptedError: there is no such bookmark.
         OSError, ShortReadError: a page cannot be read.
     """
-    status = Status(cursor.engine.path)
-    status.check(lib.lio_bookmark_go(cursor.pointer, bookmark, len(bookmark), status.error))
+    Status(cursor.engine.path).call(lib.lio_bookmark_go, cursor.pointer, bookmark, len(bookmark))
 
 
 def walk_records(cursor: Cursor, count: int) -> Extents:

@@ -61,7 +61,7 @@ def run_clock(
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
     status, cell = Status(""), cell_of("lio_clock", "clock_close")
-    status.check(lib.lio_clock_open(cluster, cell, status.error))
+    status.call(lib.lio_clock_open, cluster, cell)
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
     try:

@@ -64,9 +64,7 @@ def encode_block(
     extents = np.ascontiguousarray(extents, EXTENT)
     layout_c, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status(path)
     at, raw = pointer_to(extents, "lio_extent *"), ffi.new("uint8_t[]", BLOCK_RAW_BYTES_MAX)
-    status.check(
-        lib.lio_block_encode(layout_c, at, len(extents), form or 0, size, raw, status.error)
-    )
+    status.call(lib.lio_block_encode, layout_c, at, len(extents), form or 0, size, raw)
     content = bytes(ffi.buffer(raw, size.raw_size))
     return Block(BlockForm(size.form), int(size.count), int(size.runs), content)
 
@@ -80,17 +78,14 @@ def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str 
     if not 0 < records <= BLOCK_RECORDS_MAX:
         raise errors.ProvenanceError(f"{path}: a block of {records} records is damaged")
     extents = np.empty(records, EXTENT)
-    status = Status(path)
-    status.check(
-        lib.lio_block_decode(
-            layout_to_c(layout),
-            form,
-            ffi.from_buffer("uint8_t[]", raw),
-            len(raw),
-            records,
-            pointer_to(extents, "lio_extent *"),
-            status.error,
-        )
+    Status(path).call(
+        lib.lio_block_decode,
+        layout_to_c(layout),
+        form,
+        ffi.from_buffer("uint8_t[]", raw),
+        len(raw),
+        records,
+        pointer_to(extents, "lio_extent *"),
     )
     return extents
 
@@ -107,7 +102,7 @@ def encode_leaves(layout: Layout, leaves: Leaves) -> tuple[Block, int]:
     leaves = np.ascontiguousarray(leaves, LEAF)
     layout_c, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status()
     at, raw = pointer_to(leaves, "lio_leaf *"), ffi.new("uint8_t[]", BLOCK_RAW_BYTES_MAX)
-    status.check(lib.lio_leaves_encode(layout_c, at, len(leaves), size, raw, status.error))
+    status.call(lib.lio_leaves_encode, layout_c, at, len(leaves), size, raw)
     taken, content = int(size.count), bytes(ffi.buffer(raw, size.raw_size))
     records = int(leaves["records"][:taken].sum())
     return Block(BlockForm.LEAVES, records, int(size.runs), content), taken
@@ -120,16 +115,14 @@ def decode_leaves(layout: Layout, raw: bytes, records: int, path: str = "") -> L
         ProvenanceError: the bytes are no such block.
     """
     leaves, count, status = np.empty(BLOCK_LEAVES_MAX, LEAF), ffi.new("size_t *"), Status(path)
-    status.check(
-        lib.lio_leaves_decode(
-            layout_to_c(layout),
-            ffi.from_buffer("uint8_t[]", raw),
-            len(raw),
-            records,
-            pointer_to(leaves, "lio_leaf *"),
-            count,
-            status.error,
-        )
+    status.call(
+        lib.lio_leaves_decode,
+        layout_to_c(layout),
+        ffi.from_buffer("uint8_t[]", raw),
+        len(raw),
+        records,
+        pointer_to(leaves, "lio_leaf *"),
+        count,
     )
     made: Leaves = leaves[: int(count[0])].copy()
     return made
@@ -141,13 +134,10 @@ def check_leaves(layout: Layout, pages: npt.NDArray[np.uint8], leaves: Leaves, p
     Raises:
         CorruptedError: one is not.
     """
-    status = Status(path)
-    status.check(
-        lib.lio_leaves_check(
-            layout_to_c(layout),
-            pointer_to(pages, "uint8_t *"),
-            pointer_to(np.ascontiguousarray(leaves, LEAF), "lio_leaf *"),
-            len(leaves),
-            status.error,
-        )
+    Status(path).call(
+        lib.lio_leaves_check,
+        layout_to_c(layout),
+        pointer_to(pages, "uint8_t *"),
+        pointer_to(np.ascontiguousarray(leaves, LEAF), "lio_leaf *"),
+        len(leaves),
     )

@@ -81,9 +81,7 @@ class Pages:
         self._layout = layout_to_c(layout)
         self._status = status = Status(engine.path)
         cell = cell_of("lio_pages", "pages_close", engine.pointer)
-        status.check(
-            lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, cell, status.error)
-        )
+        status.call(lib.lio_pages_open, engine.pointer, self._layout, cache_bytes, cell)
         self._pointer = held(cell)
         fork.register(self)
 
@@ -109,16 +107,14 @@ class Pages:
             OSError, ShortReadError: the page cannot be read.
         """
         into, size = ffi.new("uint8_t[]", self.layout.page_size), ffi.new("uint32_t *")
-        status = Status(self.engine.path)
-        status.check(lib.lio_pages_key(self._pointer, pgno, index, into, size, status.error))
+        Status(self.engine.path).call(lib.lio_pages_key, self._pointer, pgno, index, into, size)
         return bytes(ffi.buffer(into, size[0]))
 
     def parse_database(self, record: bytes) -> Database:
         """Decodes the record under which the main database keeps a named one."""
         out = ffi.new("lio_db *")
-        status = Status(self.engine.path)
-        status.check(
-            lib.lio_db_parse(layout_to_c(self.layout), record, len(record), 0, out, status.error)
+        Status(self.engine.path).call(
+            lib.lio_db_parse, layout_to_c(self.layout), record, len(record), 0, out
         )
         return database_of(out)
 
@@ -213,9 +209,7 @@ class Cursor:
         self._pages = pages
         self._status = Status(pages.engine.path)
         cell = cell_of("lio_cursor", "cursor_close", pages.engine.pointer)
-        self._status.check(
-            lib.lio_cursor_open(pages.pointer, database_to_c(db), cell, self._status.error)
-        )
+        self._status.call(lib.lio_cursor_open, pages.pointer, database_to_c(db), cell)
         self._pointer = held(cell)
 
     @classmethod

@@ -140,7 +140,7 @@ class Engine(Opened):
             keep: object that the engine needs as long as it is open.
         """
         cell, status = cell_of("lio_engine", "engine_close", keep), self.new_status()
-        status.check(opens(cell, status.error))
+        status.call(opens, cell)
         self._status = status
         self._pointer = held(cell)
         self._last: Callable[[], EngineCounts] = count_nothing
@@ -283,11 +283,7 @@ class Engine(Opened):
         # Bytes that the page cache holds are copied at once.
         size = int(reads[0]["length"]) if len(reads) == 1 else BYTES_MAX + 1
         submit = brief_up_to("lio_engine_submit", size, BYTES_MAX)
-        status.check(
-            submit(
-                self.pointer, pointer_to(reads, "lio_read *"), len(reads), ticket.out, status.error
-            )
-        )
+        status.call(submit, self.pointer, pointer_to(reads, "lio_read *"), len(reads), ticket.out)
         return ticket
 
     def submit_plan(self, plan: Plan, address: int, keep: object = None) -> Ticket:
@@ -324,7 +320,7 @@ class Engine(Opened):
         request.offset, request.length = start, span
         request.needed = offset + length - start
         request.into = ffi.cast("uint8_t *", memory.address)
-        self._status.check(lib.lio_engine_read(self.pointer, request, 1, self._status.error))
+        self._status.call(lib.lio_engine_read, self.pointer, request, 1)
         return bytes(ffi.buffer(ffi.cast("char *", memory.address + offset - start), length))
 
     def close(self) -> None:

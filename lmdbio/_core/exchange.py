@@ -86,8 +86,7 @@ def probe_mpi(mpi: MpiLibrary, communicator: int) -> None:
     Raises:
         Error: they do not come, or differ.
     """
-    status = Status("messages between roots")
-    status.check(lib.lio_exchange_probe(mpi.of(communicator), status.error))
+    Status("messages between roots").call(lib.lio_exchange_probe, mpi.of(communicator))
 
 
 class Exchange:
@@ -122,7 +121,8 @@ class Exchange:
         self._size = len(ranks)
         numbers = np.array(ranks, np.int32)
         cell = cell_of("lio_exchange", "exchange_close", mpi.owner)
-        code = lib.lio_exchange_open(
+        self._status.call(
+            lib.lio_exchange_open,
             mpi.of(communicator),
             pointer_to(numbers, "int32_t *"),
             len(ranks),
@@ -130,9 +130,7 @@ class Exchange:
             *tags,
             messages_max,
             cell,
-            self._status.error,
         )
-        self._status.check(code)
         self.pointer = held(cell)
 
     def serve(
@@ -148,7 +146,8 @@ class Exchange:
         """
         order = np.ascontiguousarray(order, np.int64)
         cell = cell_of("lio_shipment", "shipment_close", self.pointer)
-        code = brief_up_to("lio_exchange_serve", len(order))(
+        self._status.call(
+            brief_up_to("lio_exchange_serve", len(order)),
             self.pointer,
             pointer_to(np.ascontiguousarray(parts), "lio_serving *"),
             len(parts),
@@ -157,9 +156,7 @@ class Exchange:
             pointer_to(order, "int64_t *"),
             len(order),
             cell,
-            self._status.error,
         )
-        self._status.check(code)
         return Shipment(cell)
 
     def ask(self, block: int, rooms: npt.NDArray[Any]) -> Arrival:
@@ -171,25 +168,21 @@ class Exchange:
                 caller owns them until the rows have arrived, or ``Arrival.close`` returns True.
         """
         cell = cell_of("lio_arrival", "arrival_drop", self.pointer)
-        code = lib.lio_exchange_ask(
+        self._status.call(
+            lib.lio_exchange_ask,
             self.pointer,
             block,
             pointer_to(np.ascontiguousarray(rooms), "lio_asking *"),
             len(rooms),
             cell,
-            self._status.error,
         )
-        self._status.check(code)
         return Arrival(cell, len(rooms))
 
     def skip(self, block: int, peers: npt.ArrayLike) -> None:
         """Let roots know that their rows of a block are not needed."""
         numbers = np.ascontiguousarray(peers, np.uint32)
         pointer = pointer_to(numbers, "uint32_t *")
-        status = self._status
-        status.check(
-            lib.lio_exchange_skip(self.pointer, block, pointer, len(numbers), status.error)
-        )
+        self._status.call(lib.lio_exchange_skip, self.pointer, block, pointer, len(numbers))
 
     def peers(self) -> npt.NDArray[np.uint8]:
         """Return what is known of each root: ``DONE``, ``GONE`` and ``OWES``, or'ed."""

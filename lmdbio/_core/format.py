@@ -135,9 +135,7 @@ def _metas(engine: Engine, layout: Layout, txnid: Any = ffi.NULL) -> bytearray:
     """Both meta pages as they stand now, and, in ``txnid``, the newest transaction by them."""
     pages, status = bytearray(2 * layout.page_size), Status(engine.path)
     into = ffi.from_buffer(pages)
-    status.check(
-        lib.lio_meta_newest(engine.pointer, layout_to_c(layout), into, txnid, status.error)
-    )
+    status.call(lib.lio_meta_newest, engine.pointer, layout_to_c(layout), into, txnid)
     return pages
 
 
@@ -187,7 +185,7 @@ class Probe:
         meta, out, status = self._meta, ffi.new("uint64_t *"), Status(self._path)
         pages = ffi.cast("uint8_t *", self._memory.address)
         layout = layout_to_c(meta.layout)
-        status.check(lib.lio_meta_txnid(layout, pages, out, status.error))
+        status.call(lib.lio_meta_txnid, layout, pages, out)
         at = meta.slot * meta.layout.page_size + meta.layout.header_size
         return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark
 

@@ -132,9 +132,9 @@ def replay(
         wanted = pointer_to(expected, "lio_extent *")
     cell, status = cell_of("lio_replay", "replay_close"), Status()
     left, into = ffi.new("uint64_t *", count), pointer_to(out, "lio_extent *")
-    status.check(lib.lio_replay_open(asked, wanted, into, cell, status.error))
+    status.call(lib.lio_replay_open, asked, wanted, into, cell)
     while left[0]:
-        status.check(lib.lio_replay_run(cell[0], SLICE, left, status.error))
+        status.call(lib.lio_replay_run, cell[0], SLICE, left)
     end = ffi.new("lio_replayed *")
     lib.lio_replay_end(cell[0], end)
     right = int(end.right)
@@ -185,19 +185,17 @@ def settle_keys(
     """
     settled, status = np.empty(len(ends), np.uint64), Status()
     count, again = ffi.new("size_t *"), ffi.new("uint64_t *")
-    status.check(
-        lib.lio_keys_settle(
-            db_flags,
-            ffi.from_buffer("uint8_t[]", keys),
-            len(keys),
-            pointer_to(ends, "uint64_t *"),
-            pointer_to(gone, "uint8_t *"),
-            len(ends),
-            pointer_to(settled, "uint64_t *"),
-            count,
-            again,
-            status.error,
-        )
+    status.call(
+        lib.lio_keys_settle,
+        db_flags,
+        ffi.from_buffer("uint8_t[]", keys),
+        len(keys),
+        pointer_to(ends, "uint64_t *"),
+        pointer_to(gone, "uint8_t *"),
+        len(ends),
+        pointer_to(settled, "uint64_t *"),
+        count,
+        again,
     )
     return settled[: int(count[0])], None if again[0] == _NEVER else int(again[0])
 

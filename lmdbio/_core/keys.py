@@ -55,14 +55,13 @@ class KeyFinder:
 
     def __init__(self, db_flags: int) -> None:
         cell, status = cell_of("lio_keys", "keys_close"), Status()
-        status.check(lib.lio_keys_open(db_flags, cell, status.error))
+        status.call(lib.lio_keys_open, db_flags, cell)
         self._pointer = held(cell)
 
     def add(self, layout: Layout, chunk: Chunk, path: str) -> None:
         """The keys on a chunk of leaves, which follow those before."""
-        status = Status(path)
         leaves = chunk.given_to_c(layout)
-        status.check(lib.lio_keys_add(self._pointer, *leaves, status.error))
+        Status(path).call(lib.lio_keys_add, self._pointer, *leaves)
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -103,17 +103,15 @@ class Walk:
         planted = Trees.of(trees) if isinstance(trees, Database) else trees
         other: Any = ffi.NULL if beside is None else beside._pointer
         cell = cell_of("lio_walk", "walk_close", (engine.pointer, other))
-        self._status.check(
-            lib.lio_walk_open(
-                engine.pointer,
-                meta_to_c(meta),
-                planted.records,
-                planted.count,
-                other,
-                chunk_pages,
-                cell,
-                self._status.error,
-            )
+        self._status.call(
+            lib.lio_walk_open,
+            engine.pointer,
+            meta_to_c(meta),
+            planted.records,
+            planted.count,
+            other,
+            chunk_pages,
+            cell,
         )
         self._pointer: Any = held(cell)
 
@@ -160,16 +158,13 @@ def leaf_extents(
     extents = np.empty(entries, EXTENT)
     overflow = np.empty(entries, np.uint32)
     made = ffi.new("size_t *")
-    status = Status(path)
-    status.check(
-        lib.lio_leaves_extents(
-            *leaves,
-            pointer_to(extents, "lio_extent *"),
-            pointer_to(overflow, "uint32_t *"),
-            entries,
-            made,
-            status.error,
-        )
+    Status(path).call(
+        lib.lio_leaves_extents,
+        *leaves,
+        pointer_to(extents, "lio_extent *"),
+        pointer_to(overflow, "uint32_t *"),
+        entries,
+        made,
     )
     return extents[: int(made[0])], overflow[: int(made[0])]
 
@@ -260,19 +255,17 @@ def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
     """Decodes a chunk of leaves of a database with duplicates."""
     status, counts = Status(path), ffi.new("lio_item_counts *")
     leaves = chunk.given_to_c(layout)
-    status.check(lib.lio_items_count(*leaves, counts, status.error))
+    status.call(lib.lio_items_count, *leaves, counts)
     extents = np.empty(counts.items, EXTENT)
     each, keys = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
     records = ffi.new("lio_db[]", max(int(counts.trees), 1))
-    status.check(
-        lib.lio_items_find(
-            *leaves,
-            pointer_to(extents, "lio_extent *"),
-            pointer_to(each, "uint64_t *"),
-            pointer_to(keys, "uint64_t *"),
-            records,
-            status.error,
-        )
+    status.call(
+        lib.lio_items_find,
+        *leaves,
+        pointer_to(extents, "lio_extent *"),
+        pointer_to(each, "uint64_t *"),
+        pointer_to(keys, "uint64_t *"),
+        records,
     )
     return LeafItems(extents, each, keys, Trees(records, len(keys)))
 
@@ -303,5 +296,5 @@ def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:
     capacity = int(lib.lio_leaves_entries(c_layout, pages, count))
     extents, made, status = np.empty(capacity, EXTENT), ffi.new("size_t *"), Status(path)
     into = pointer_to(extents, "lio_extent *")
-    status.check(lib.lio_items_of_tree(*leaves, into, capacity, made, status.error))
+    status.call(lib.lio_items_of_tree, *leaves, into, capacity, made)
     return extents[: int(made[0])]

@@ -62,7 +62,7 @@ class Mesh:
         self._status = Status("messages between ranks")
         self._ranks = ranks
         self._cell = cell_of("lio_mesh", "mesh_close")
-        self._status.check(lib.lio_mesh_open(rank, ranks, key, self._cell, self._status.error))
+        self._status.call(lib.lio_mesh_open, rank, ranks, key, self._cell)
         self.pointer = held(self._cell)
         self.port = int(lib.lio_mesh_port(self.pointer))
         self._is_forked = False
@@ -100,14 +100,12 @@ class Mesh:
     def connect(self, rank: int) -> None:
         """Connect to a rank, so that each of the two hears when the other one ends."""
         if not self._is_forked:
-            self._status.check(lib.lio_mesh_connect(self.pointer, rank, self._status.error))
+            self._status.call(lib.lio_mesh_connect, self.pointer, rank)
 
     def send(self, to: int, tag: int, body: bytes) -> None:
         """Send a copy of some bytes; return at once. Drop it where the rank has ended."""
         if not self._is_forked:
-            self._status.check(
-                lib.lio_mesh_send(self.pointer, to, tag, body, len(body), self._status.error)
-            )
+            self._status.call(lib.lio_mesh_send, self.pointer, to, tag, body, len(body))
 
     def first(self, tag: int) -> tuple[MeshMessage, Any] | None:
         """Return the oldest message with a tag, and what ``drop`` takes; None: none has arrived.

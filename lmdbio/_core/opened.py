@@ -104,7 +104,7 @@ class Opened:
     def size(self) -> int:
         """The file's size in bytes, now."""
         out = ffi.new("uint64_t *")
-        self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
+        self._status.call(lib.lio_engine_size, self.pointer, out)
         return int(out[0])
 
     def cached_bytes(self) -> int | None:

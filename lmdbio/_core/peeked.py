@@ -65,13 +65,10 @@ def read_part(engine: Engine, layout: Layout, record: Peeked, start: int, stop: 
         return engine.read(record.offset + start, stop - start)
     header = layout.header_size
     found = engine.read(record.offset - header, header + stop)
-    status = Status(engine.path)
-    status.check(
-        lib.lio_overflow_check(
-            layout_to_c(layout), found, record.offset // layout.page_size, record.length,
-            status.error,
-        )
-    )  # fmt: skip
+    pgno = record.offset // layout.page_size
+    Status(engine.path).call(
+        lib.lio_overflow_check, layout_to_c(layout), found, pgno, record.length
+    )
     return found[header:]
 
 
@@ -98,7 +95,7 @@ def read_branch(engine: Engine, layout: Layout, pgno: int) -> Branch:
     page = engine.read(pgno * layout.page_size, layout.page_size)
     is_branch = bool(lib.lio_page_flags(c_layout, page) & lib.LIO_P_BRANCH)
     kind = lib.LIO_P_BRANCH if is_branch else lib.LIO_P_LEAF
-    status.check(lib.lio_page_check(c_layout, page, pgno, kind, status.error))
+    status.call(lib.lio_page_check, c_layout, page, pgno, kind)
     count = int(lib.lio_page_count(c_layout, page))
     if not is_branch:
         return Branch([], count)
@@ -106,7 +103,7 @@ def read_branch(engine: Engine, layout: Layout, pgno: int) -> Branch:
         raise CorruptedError(f"{engine.path}: branch page {pgno} leads nowhere")
     node, children = ffi.new("lio_node *"), []
     for index in range(count):
-        status.check(lib.lio_page_node(c_layout, page, pgno, index, node, status.error))
+        status.call(lib.lio_page_node, c_layout, page, pgno, index, node)
         if node.child >= layout.page_limit:
             raise CorruptedError(
                 f"{engine.path}: branch page {pgno} leads to page {int(node.child)}, which is none"

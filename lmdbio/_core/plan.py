@@ -60,9 +60,7 @@ def make_plan(
     )
     cell, status = cell_of("lio_plan", "plan_free"), Status()
     make = brief_up_to("lio_plan_make", len(extents))
-    status.check(
-        make(pointer_to(extents, "lio_extent *"), len(extents), options, cell, status.error)
-    )
+    status.call(make, pointer_to(extents, "lio_extent *"), len(extents), options, cell)
     made = cell[0]
     totals = ffi.new("lio_plan_totals *")
     lib.lio_plan_get_totals(made, totals)

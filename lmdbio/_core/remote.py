@@ -105,10 +105,8 @@ class Remote:
         self.file = file
         handle, status = ffi.new_handle(file), Status(file.name)
         cell = cell_of("lio_remote", "remote_close", handle)
-        status.check(
-            lib.lio_remote_open(
-                lib.lio_python_read, handle, file.size, file.keeps_state, cell, status.error
-            )
+        status.call(
+            lib.lio_remote_open, lib.lio_python_read, handle, file.size, file.keeps_state, cell
         )
         self.pointer = held(cell)
         fork.register(self)

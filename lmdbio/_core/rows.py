@@ -125,7 +125,7 @@ class Copier:
     def __init__(self) -> None:
         self._status = Status("rows that are copied")
         cell = cell_of("lio_copier", "copier_close")
-        self._status.check(lib.lio_copier_open(cell, self._status.error))
+        self._status.call(lib.lio_copier_open, cell)
         self._pointer = held(cell)
 
     def start(self, loaded: Loaded, rows: I64, records: I64, laid: LaidOut, data: int) -> Copying:
@@ -144,7 +144,8 @@ class Copier:
         if self._pointer is None:
             raise ValueError("the thread that copies has ended")
         cell = cell_of("lio_copying", "copying_close", self._pointer)
-        code = brief_up_to("lio_copier_start", len(rows))(
+        self._status.call(
+            brief_up_to("lio_copier_start", len(rows)),
             self._pointer,
             loaded.pointer,
             pointer_to(rows, "int64_t *"),
@@ -154,9 +155,7 @@ class Copier:
             pointer_to(laid.offsets, "uint64_t *"),
             data,
             cell,
-            self._status.error,
         )
-        self._status.check(code)
         return Copying(cell)
 
     def close(self) -> None:

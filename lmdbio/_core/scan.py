@@ -40,7 +40,7 @@ class Scan:
         self._engines = [cursor.engine.pointer]
         self._status = Status(cursor.engine.path)
         cell = cell_of("lio_scan", "scan_close", self._engines)
-        self._status.check(lib.lio_scan_open(cursor.pointer, options, cell, self._status.error))
+        self._status.call(lib.lio_scan_open, cursor.pointer, options, cell)
         self._pointer = held(cell)
 
     @property
@@ -83,7 +83,7 @@ class Scan:
         """Key and value of one record of the block; ``b""`` for what is not wanted."""
         cell: list[bytes] = [b"", b""]
         status = self._status
-        status.check(lib.lio_glue_record(self.pointer, index, wanted, id(cell), status.error))
+        status.call(lib.lio_glue_record, self.pointer, index, wanted, id(cell))
         return cell[0], cell[1]
 
     def settle(self, cursor: Cursor, number: int, key: bytes, value: bytes, *, both: bool) -> None:
@@ -96,18 +96,16 @@ class Scan:
         Raises:
             CorruptedError, ShortReadError, OSError: from the file; the cursor stays where it was.
         """
-        self._status.check(
-            lib.lio_scan_settle(
-                self.pointer,
-                cursor.pointer,
-                number,
-                both,
-                key,
-                len(key),
-                value,
-                len(value),
-                self._status.error,
-            )
+        self._status.call(
+            lib.lio_scan_settle,
+            self.pointer,
+            cursor.pointer,
+            number,
+            both,
+            key,
+            len(key),
+            value,
+            len(value),
         )
 
     def close(self) -> None:

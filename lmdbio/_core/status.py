@@ -64,6 +64,10 @@ class Status:
         if code != lib.LIO_OK:
             raise self.exception(code)
 
+    def call(self, function: Callable[..., int], *given: object) -> None:
+        """Call a function of C, whose last argument is the error; raise what that says."""
+        self.check(function(*given, own.error))
+
     def is_over(self, code: int) -> bool:
         """Return whether what was waited for has come; raise where it has failed."""
         if code == lib.LIO_PENDING:

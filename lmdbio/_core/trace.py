@@ -92,7 +92,7 @@ class Ring:
         with self._lock:
             if self._pointer is None:
                 cell, status = cell_of("lio_trace", "trace_close"), Status()
-                status.check(lib.lio_trace_open(CAPACITY, cell, status.error))
+                status.call(lib.lio_trace_open, CAPACITY, cell)
                 self._pointer = held(cell)
                 self._spans = np.empty(CAPACITY, SPAN)
                 for reference in list(self._engines):

@@ -29,9 +29,8 @@ class Window:
     def __init__(self, address: int, *, ranks: int, roots: int, fresh: bool) -> None:
         self.ranks, self.roots = ranks, roots
         self._control = ffi.cast("void *", address)
-        status = Status("shared window")
         make = lib.lio_window_format if fresh else lib.lio_window_check
-        status.check(make(self._control, ranks, roots, status.error))
+        Status("shared window").call(make, self._control, ranks, roots)
 
     @staticmethod
     def bytes(ranks: int, roots: int) -> int:
@@ -125,8 +124,7 @@ class Mapping:
     def detach(self, address: int, size: int) -> None:
         """Swaps some pages for private ones with the same bytes, under whoever looks at them."""
         self._check(address, size)
-        status = Status("shared window")
-        status.check(lib.lio_window_detach(ffi.cast("void *", address), size, status.error))
+        Status("shared window").call(lib.lio_window_detach, ffi.cast("void *", address), size)
 
     def vacate(self, address: int, size: int) -> None:
         """Gives back some pages, at which nobody looks or will look."""
