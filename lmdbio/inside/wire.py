@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lmdbio.inside.excerpt import Excerpt
 
-__all__ = ["Datum", "Field", "find_datum", "find_msgpack", "find_protobuf"]
+__all__ = ["Datum", "Field", "find_datum", "find_msgpack", "find_protobuf", "is_datum"]
 
 #: Steps of a walk at most: the head of a value has no more single floats than that.
 STEPS_MAX = 50_000
@@ -170,6 +170,17 @@ def find_datum(excerpt: Excerpt) -> Datum | None:
     if found.floats is None:
         return found if product > 1 else None
     return found if found.floats and found.floats == product else None
+
+
+def is_datum(value: bytes) -> bool:
+    """Return whether a value has the fields of a Datum and no others, whatever these say."""
+    try:
+        return bool(value) and all(
+            each is not None and each.wire in _DATUM.get(each.number, ())
+            for each in _fields(Excerpt.whole_of(value))
+        )
+    except _NotThisError:
+        return False
 
 
 def _take(datum: Datum, each: Field) -> None:

@@ -10,7 +10,7 @@
 
 Values are never unpickled: keys tell all, beside a few values of text, JSON or a pickled number.
 
-Uses ``provenance`` and ``_core``.
+Uses ``provenance``, ``inside`` and ``_core``.
 """
 
 from lmdbio.layouts.known import KNOWN, find_layout

@@ -30,12 +30,13 @@ import re
 from collections.abc import Callable
 
 from lmdbio.errors import IncompatibleError
+from lmdbio.inside.wire import is_datum
 from lmdbio.layouts.aselmdb import Aselmdb
 from lmdbio.layouts.layout import Keys, Layout, Selection
 from lmdbio.layouts.numbered import Numbered, Numbers
 from lmdbio.system.frozen import dataclass
 
-__all__ = ["AUTO", "KNOWN", "find_layout", "is_datum", "layout_named"]
+__all__ = ["AUTO", "KNOWN", "find_layout", "layout_named"]
 
 #: The name that finds a layout by itself.
 AUTO = "auto"
@@ -65,41 +66,6 @@ class Whole:
         if self.value is not None and not self.value(keys.value(keys.first) or b""):
             return None
         return Selection(self.name, keys.count)
-
-
-#: Fields of Caffe's Datum, and how each is written: channels, height, width, data, label,
-#: float_data (one by one, or all together) and encoded.
-_VARINT, _BYTES, _FLOAT = 0, 2, 5
-_DATUM: dict[int, tuple[int, ...]] = dict.fromkeys((1, 2, 3, 5, 7), (_VARINT,))
-_DATUM |= {4: (_BYTES,), 6: (_FLOAT, _BYTES)}
-
-
-def is_datum(value: bytes) -> bool:
-    """Return whether a value is a Datum of Caffe's: it has fields of these kinds, and no others.
-
-    Source: caffe.proto, and the wire format of protocol buffers.
-    """
-    at = 0
-    while at < len(value):
-        tag, at = _varint(value, at)
-        if tag & 7 not in _DATUM.get(tag >> 3, ()):
-            return False
-        if tag & 7 == _FLOAT:
-            at += 4
-        else:
-            number, at = _varint(value, at)
-            at += number if tag & 7 == _BYTES else 0
-    return at == len(value) > 0
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """Return a number and where it ends: past the end of the value, where it is cut."""
-    number = 0
-    for i, byte in enumerate(value[at : at + 10]):
-        number |= (byte & 127) << 7 * i
-        if byte < 128:
-            return number, at + i + 1
-    return number, len(value) + 1
 
 
 # --- the layouts ---------------------------------------------------------------------------

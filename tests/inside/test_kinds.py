@@ -22,7 +22,7 @@ from lmdbio.inside import arrays, kinds, packed
 from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.preview import preview_lines
-from lmdbio.inside.wire import find_datum
+from lmdbio.inside.wire import find_datum, is_datum
 from tests.inside import samples
 from tests.inside.samples import BAD, GOOD, datum
 from tests.support import long_run
@@ -54,6 +54,24 @@ def test_a_datum_of_more_floats_than_its_excerpt_holds_is_one() -> None:
     value = datum((4096, 1, 1), floats=[0.25] * 4096)
     assert str(guess(Excerpt.whole_of(value))) == "Datum float32 4096x1x1"
     assert guess(Excerpt(value[:1000], len(value), value[-20:])).name == "Datum"
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        (datum((1, 2, 3), b"pixels", 3), True),
+        (b"\x22\x03abc\x28\x05\x38\x01", True),  # encoded
+        (b"\x08\x01\x35\0\0\0\0\x35\0\0\0\0", True),  # float_data
+        (b"", False),
+        (datum((1, 2, 3), b"pixels", 3)[:-1], False),
+        (datum((1, 2, 3), b"pixels", 3) + b"\x08", False),
+        (b"\xff\xd8\xff\xe0JFIF", False),
+        (b"\x80\x04\x95", False),
+        (b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", False),
+    ],
+)
+def test_a_datum_is_told_by_its_fields(value: bytes, is_one: bool) -> None:
+    assert is_datum(value) is is_one
 
 
 def test_all_floats_of_a_datum_are_counted_in_one_step_each_way() -> None:

@@ -30,13 +30,12 @@ from lmdbio import _core
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.layouts import KNOWN, Keys, Selection
-from lmdbio.layouts.known import is_datum
 from lmdbio.layouts.numbered import Numbers, find_numbers
 from lmdbio.layouts.wanted import Wanted
 from lmdbio.locate.open_database import OpenFile
 from lmdbio.locate.samples import find_samples
 from tests.support import long_run
-from tests.support.programs import PROGRAMS, datum, write_ocr
+from tests.support.programs import PROGRAMS, write_ocr
 
 VALUE = b"value"
 
@@ -234,24 +233,6 @@ def test_a_number_of_more_digits_than_its_width_has_them_all() -> None:
     assert [shape.number(key) for key in (b"007", b"0007", b"1000", b"07", b"x07")] == [
         7, None, 1000, None, None
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "is_one"),
-    [
-        (datum(b"pixels", 3), True),
-        (b"\x22\x03abc\x28\x05\x38\x01", True),  # encoded
-        (b"\x08\x01\x35\0\0\0\0\x35\0\0\0\0", True),  # float_data
-        (b"", False),
-        (datum(b"pixels", 3)[:-1], False),
-        (datum(b"pixels", 3) + b"\x08", False),
-        (b"\xff\xd8\xff\xe0JFIF", False),
-        (b"\x80\x04\x95", False),
-        (b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", False),
-    ],
-)
-def test_a_datum_is_told_by_its_fields(value: bytes, is_one: bool) -> None:
-    assert is_datum(value) is is_one
 
 
 # --- a look --------------------------------------------------------------------------------
