@@ -56,6 +56,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Form, Made
 from lmdbio.remote import open_data, redacted
+from lmdbio.system.amounts import refuse_unknown
 from lmdbio.system.log import log
 from lmdbio.system.publish import Draft, unwritable
 
@@ -158,7 +159,7 @@ def convert(
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
     """
     began = time.monotonic()
-    _refuse_unknown(form)
+    refuse_unknown("form", form, get_args(Form))
     data = find_data(path, subdir)
     with open_data(data, engine, depth) as reader:
         target = sidecar_file(data, output)
@@ -171,12 +172,6 @@ def convert(
             draft.publish(overwrite)
         counters = reader.counts()
     return _report(data, target, walk, counters, attempts, size, time.monotonic() - began)
-
-
-def _refuse_unknown(form: str) -> None:
-    if form not in get_args(Form):
-        known = ", ".join(map(repr, get_args(Form)))
-        raise ValueError(f"form must be one of {known}, not {form!r}")
 
 
 def _report(

@@ -44,6 +44,7 @@ from lmdbio.locate.open_database import guarded, settled
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.values import DUPSORT, walk
+from lmdbio.system.amounts import refuse_unknown
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.pylmdb import lmdb
 from lmdbio.system.warn import warn
@@ -134,9 +135,7 @@ def open_collecting(
         if not isinstance(provenance, (str, os.PathLike)):
             raise TypeError(f"provenance must be True, False or a path, not {provenance!r}")
         output = Path(provenance).absolute()
-    if order not in get_args(Order):
-        choices = ", ".join(map(repr, get_args(Order)))
-        raise ValueError(f"order must be one of {choices}, not {order!r}")
+    refuse_unknown("order", order, get_args(Order))
     environment = lmdb.open(path, **kwargs)
     try:
         if output is not None and not output.parent.is_dir():

@@ -39,7 +39,7 @@ from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.remote import absolute, is_url, label
-from lmdbio.system.amounts import refuse_no_flag
+from lmdbio.system.amounts import refuse_no_flag, refuse_unknown
 from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
@@ -54,7 +54,6 @@ __all__ = [
     "Order",
     "number_keys",
     "open_record_index",
-    "refuse_unknown",
     "wanted_samples",
 ]
 
@@ -104,9 +103,9 @@ def open_record_index(
             but named ones.
         ValueError: an argument makes no sense.
     """
-    refuse_unknown("locate", locate, Locate)
-    refuse_unknown("check", check, Check)
-    refuse_unknown("order", order, Order)
+    refuse_unknown("locate", locate, get_args(Locate))
+    refuse_unknown("check", check, get_args(Check))
+    refuse_unknown("order", order, get_args(Order))
     refuse_no_flag(None, subdir=subdir)
     files = data_files(path, subdir)
     name = name_bytes(db)
@@ -189,13 +188,6 @@ def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order)
             "own: give one of them"
         )
     return Wanted.of(layout, skip)
-
-
-def refuse_unknown(argument: str, value: str, known: Any) -> None:
-    """Raise ValueError for a value that is none of a ``Literal`` type's."""
-    if value not in get_args(known):
-        choices = ", ".join(map(repr, get_args(known)))
-        raise ValueError(f"{argument} must be one of {choices}, not {value!r}")
 
 
 def _make_index(

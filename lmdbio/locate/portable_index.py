@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,14 @@ from lmdbio import _core
 from lmdbio.layouts.wanted import Wanted
 from lmdbio.locate.joined import Layouts
 from lmdbio.locate.key_index import Single
-from lmdbio.locate.open import Check, Locate, Order, refuse_unknown
+from lmdbio.locate.open import Check, Locate, Order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.portable_file import LmdbFile
 from lmdbio.locate.samples import FoundSamples, choose_samples
 from lmdbio.provenance import Paths, data_files, in_words, name_bytes
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.remote import absolute, is_url, label
+from lmdbio.system.amounts import refuse_unknown
 
 __all__ = ["PortableIndex", "open_record_index"]
 
@@ -54,9 +55,9 @@ def open_record_index(
         OSError, Error, LookupError, ValueError: as with the core.
     """
     del provenance
-    refuse_unknown("locate", locate, Locate)
-    refuse_unknown("check", check, Check)
-    refuse_unknown("order", order, Order)
+    refuse_unknown("locate", locate, get_args(Locate))
+    refuse_unknown("check", check, get_args(Check))
+    refuse_unknown("order", order, get_args(Order))
     for word, is_asked in (
         ('locate="provenance"', locate == "provenance"),
         ('order="insertion"', order == "insertion"),

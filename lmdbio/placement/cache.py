@@ -31,7 +31,7 @@ from typing import Any
 from lmdbio.placement.base import FIRST, FREQUENCY, HOME, MIXED, Placement
 from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.system.amounts import BYTES_MAX, parse_bytes
+from lmdbio.system.amounts import BYTES_MAX, parse_bytes, refuse_unknown
 from lmdbio.system.frozen import dataclass
 
 __all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "Cache", "Warm", "parse_cache"]
@@ -135,10 +135,7 @@ class Cache:
                 f"{REMOVED[self.placement]}"
             )
         for name, words in known.items():
-            if getattr(self, name) not in words:
-                raise ValueError(
-                    f"Cache: {name} must be one of {', '.join(words)}, not {getattr(self, name)!r}"
-                )
+            refuse_unknown(f"Cache: {name}", getattr(self, name), words)
 
     @property
     def rule(self) -> Placement:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from lmdbio.placement.base import NONE, Placement
 from lmdbio.placement.cache import PLACEMENTS, Cache
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.system.amounts import refuse_unknown
 
 __all__ = ["POLICIES", "READERS", "Policy", "Words"]
 
@@ -139,8 +140,7 @@ class Policy:
             ("placement", self.placement, (str(NONE), *PLACEMENTS)),
             ("tiers", self.tiers, ("none", "memory", "disk", "all", "either")),
         ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+            refuse_unknown(name, value, known)
 
     @property
     def rule(self) -> Placement:

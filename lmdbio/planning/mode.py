@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from lmdbio.system.amounts import refuse_unknown
 from lmdbio.system.frozen import dataclass
 
 __all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
@@ -82,10 +83,7 @@ class Mode:
                     f"Mode: {name} must be an integer of {least} or more, not {value!r}"
                 )
         for name, known in (("locate", LOCATE), ("engine", ENGINES)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"Mode: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
+            refuse_unknown(f"Mode: {name}", getattr(self, name), known)
         if self.phases > PHASES_MAX:
             raise ValueError(f"Mode: phases must be 1, 2 or {AUTO} (auto), not {self.phases}")
         for name, seeking in (("block_iterations", (1,)), ("phases", (AUTO, 1))):

@@ -28,7 +28,7 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.order import Epochs, split_share
+from lmdbio.system.amounts import refuse_unknown
 
 if TYPE_CHECKING:
     from lmdbio.planning.deal import Dealt, Owner
@@ -62,15 +63,14 @@ class Assignment(str, Enum):
 
     @classmethod
     def named(
-        cls, word: str, known: Iterable[str] = ("strided", "blocked", "local")
+        cls, word: str, known: Collection[str] = ("strided", "blocked", "local")
     ) -> Assignment:
         """Return the rule of a word.
 
         Raises:
             ValueError: it is none of those that are known.
         """
-        if word not in known:
-            raise ValueError(f"assignment must be one of {', '.join(known)}, not {word!r}")
+        refuse_unknown("assignment", word, known)
         return cls(word)
 
     @property

@@ -18,7 +18,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
@@ -32,6 +32,7 @@ from lmdbio.provenance import (
     values,
 )
 from lmdbio.remote import open_data
+from lmdbio.system.amounts import refuse_unknown
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.log import log
@@ -86,8 +87,7 @@ class DeepCheck:
 
 def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") -> DeepCheck:
     """Return whether ``check`` would hash pages now. Reads nothing of the data but its status."""
-    if check not in ("fast", "deep", "always"):
-        raise ValueError(f"check must be 'fast', 'deep' or 'always', not {check!r}")
+    refuse_unknown("check", check, get_args(Check))
     now = engine.identity()
     if check != "fast":
         reasons: tuple[str, ...] = (f"check={check!r}",)

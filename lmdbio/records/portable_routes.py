@@ -24,6 +24,7 @@ from lmdbio.machine.storage import Storage
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.reading.batch import Batch
 from lmdbio.records.ahead import as_indices
+from lmdbio.system.amounts import refuse_unknown
 
 __all__ = ["Routes", "choose_reading", "open_record_index"]
 
@@ -39,8 +40,7 @@ def choose_reading(_pages: None, access: Literal["batch"], keyword: Overrides) -
         ValueError: there is no such engine, or a variable of the environment makes no sense.
     """
     choice = choose(access, Storage(), keyword=keyword, environment=overrides_from_env())
-    if choice.engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {choice.engine!r}")
+    refuse_unknown("engine", choice.engine, ENGINES)
     return choice
 
 

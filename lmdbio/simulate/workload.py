@@ -21,6 +21,7 @@ from lmdbio.planning.mode import AUTO, Mode
 from lmdbio.planning.order import split_share
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS, Assignment, Schedule
+from lmdbio.system.amounts import refuse_unknown
 
 __all__ = ["WORKLOADS", "Workload"]
 
@@ -89,10 +90,7 @@ class Workload:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name} must be {least} to {most:,}, not {value}")
-        if self.assignment not in ASSIGNMENTS:
-            raise ValueError(
-                f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {self.assignment!r}"
-            )
+        refuse_unknown("assignment", self.assignment, ASSIGNMENTS)
         if self.iterations * self.nodes > STEPS_MAX:
             raise ValueError(
                 f"{self.iterations:,} iterations of {self.nodes:,} nodes are more than can be "

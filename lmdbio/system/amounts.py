@@ -1,9 +1,10 @@
-"""amounts: bytes that reads keep to, and numbers, bytes and flags as people write them. Pure."""
+"""amounts: bytes that reads keep to; numbers, bytes, flags, words as people write them. Pure."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "count_text",
     "parse_bytes",
     "refuse_no_flag",
+    "refuse_unknown",
     "size_text",
     "whole",
 ]
@@ -86,6 +88,12 @@ def refuse_no_flag(*others: object, **given: Any) -> None:
         if not is_flag and value not in others:
             known = ", ".join(["True", "False", *map(repr, others)])
             raise TypeError(f"{what} must be one of {known}, not {value!r}")
+
+
+def refuse_unknown(what: str, value: object, known: Collection[str]) -> None:
+    """Raise ValueError for an argument, by its name, that is none of the known words."""
+    if value not in known:
+        raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
 
 
 def size_text(count: float) -> str:

@@ -503,7 +503,7 @@ def test_an_empty_database_has_an_order(tmp_path: Path) -> None:
 
 
 def test_orders_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="order must be one of 'key', 'insertion'"):
+    with pytest.raises(ValueError, match="order must be one of key, insertion"):
         lmdbio.open(str(tmp_path), provenance=True, order="random")
     for readonly in (True, False):
         with pytest.raises(ValueError, match="provenance=True"):
