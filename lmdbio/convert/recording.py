@@ -10,7 +10,6 @@ that is the order of begins, since LMDB lets one writer in at a time.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -47,14 +46,13 @@ class _Entry:
     """Puts and deletes of one transaction, as far as it was committed.
 
     Attributes:
-        number: number of its begin.
         is_certain: whether its commit has ended well.
     """
 
-    __slots__ = ("is_certain", "logs", "number")
+    __slots__ = ("is_certain", "logs")
 
-    def __init__(self, number: int, logs: Logs) -> None:
-        self.number, self.logs, self.is_certain = number, logs, False
+    def __init__(self, logs: Logs) -> None:
+        self.logs, self.is_certain = logs, False
 
 
 class Recording:
@@ -69,9 +67,8 @@ class Recording:
 
     def __init__(self, environment: Any, before: Logs, txnid: int, name_end: bytes) -> None:
         self._environment, self._name_end = environment, name_end
-        self._numbers = itertools.count(1)
         self._total = before
-        self._entries: list[_Entry] = []  # not yet part of it
+        self._entries: list[_Entry] = []  # not yet part of it, in the order of commits
         self._guard = threading.Lock()
         #: Up to which transaction all are ours, and ours beyond; whether there are any.
         self._until, self._beyond, self._has_any = txnid, set[int](), False
@@ -94,7 +91,7 @@ class Recording:
             txn._log_of(None).put(name + self._name_end)
         elif self._environment.info()["last_txnid"] == before + 1:
             # It was made, by a transaction of its own.
-            entry = _Entry(next(self._numbers), {None: KeyLog([name + self._name_end])})
+            entry = _Entry({None: KeyLog([name + self._name_end])})
             entry.is_certain = True
             with self._guard:
                 self._entries.append(entry)
@@ -113,7 +110,7 @@ class Recording:
             db=db, parent=unwrapped(parent), write=True, buffers=buffers
         )
         try:
-            return RecordingTransaction(self, opened, next(self._numbers), db, parent)
+            return RecordingTransaction(self, opened, db, parent)
         except BaseException:
             opened.abort()  # or nobody could ever write again
             raise
@@ -127,7 +124,7 @@ class Recording:
 
         Its puts are noted before: Ctrl-C may come as soon as the call has ended.
         """
-        entry, number = _Entry(txn._number, txn._logs), txn._transaction.id()
+        entry, number = _Entry(txn._logs), txn._transaction.id()
         for log in entry.logs.values():
             log.pack()
         with self._guard:
@@ -161,16 +158,10 @@ class Recording:
                 self._beyond.remove(self._until)
 
     def _fold(self, *, certain: bool) -> None:
-        """Adds entries to the total, in the order of begins."""
+        """Adds entries to the total, up to the first that may not be committed."""
         with self._guard:
-            entries = sorted(self._entries, key=lambda entry: entry.number)
-            count = 0
-            for entry in entries:
-                if certain and not entry.is_certain:
-                    break
-                _extend(self._total, entry.logs)
-                count += 1
-            self._entries = entries[count:]
+            while self._entries and (self._entries[0].is_certain or not certain):
+                _extend(self._total, self._entries.pop(0).logs)
 
     def logs(self) -> Logs | None:
         """The keys that were put and deleted, of each database, also before this began; None:
@@ -235,7 +226,6 @@ class RecordingTransaction:
         "__weakref__",
         "_db",
         "_logs",
-        "_number",
         "_own",
         "_parent",
         "_put",
@@ -248,12 +238,11 @@ class RecordingTransaction:
         self,
         recording: Recording,
         transaction: Any,
-        number: int,
         db: Any,
         parent: RecordingTransaction | None,
     ) -> None:
         self._recording, self._transaction, self._db = recording, transaction, db
-        self._number, self._parent = number, parent
+        self._parent = parent
         self._own = KeyLog()
         self._logs = {recording.name(db): self._own}
         self._put = transaction.put
