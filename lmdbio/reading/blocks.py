@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import chain, islice
 from time import monotonic_ns
 
@@ -148,7 +149,7 @@ class Blocks:
             step = max(1, min(target // mean + 1, 1 << 16))
 
     def _hand_out(self, block: Block | _Direct) -> Iterator[bytes]:
-        with block:
+        with closing(block):
             block.wait()
             return block.values()
 
@@ -161,6 +162,7 @@ class Block:
         extents: places of the records.
         plan: their reads.
         direct: engine past the page cache; None: ``blocks`` has it where that pays.
+        after: function that is called once the records are there.
     """
 
     def __init__(
@@ -169,8 +171,10 @@ class Block:
         extents: _core.Extents,
         plan: _core.Plan,
         direct: _core.Engine | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         self._blocks, self._plan, self._counter = blocks, plan, blocks.counter
+        self._after = after
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
@@ -189,6 +193,8 @@ class Block:
         if self._is_direct:
             self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.index.guard()
+        if self._after is not None:
+            self._after()
 
     def values(self) -> Iterator[bytes]:
         """Return the values, each made as it is asked for."""
@@ -217,12 +223,6 @@ class Block:
         """End the reads, done or not."""
         self._ticket.close()
 
-    def __enter__(self) -> Block:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class _Direct:
     """Records that are read where they are wanted, once the file has come so far."""
@@ -241,12 +241,6 @@ class _Direct:
 
     def close(self) -> None:
         pass
-
-    def __enter__(self) -> _Direct:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class InOrder:

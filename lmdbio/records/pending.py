@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from time import monotonic_ns
 from typing import Any
@@ -130,7 +131,7 @@ class ReadBatch(PendingBatch):
             if lent is not None:
                 return lent
             block = self._plan(monotonic_ns())
-        with block:
+        with closing(block):
             block.wait()
             return block.batch(self.indices)
 
@@ -199,7 +200,7 @@ class PendingValues(_OfOneFile):
     @staticmethod
     def _finish(block: Block) -> Iterator[bytes]:
         """Wait for a block and iterate over its values."""
-        with block:
+        with closing(block):
             block.wait()
             return block.values()
 

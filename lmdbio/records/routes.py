@@ -137,26 +137,6 @@ def _fetch_held(
     return found
 
 
-class _EarlyBlock(Block):
-    """A batch that is wanted soon: the stream of the file begins when it is there."""
-
-    def __init__(
-        self,
-        blocks: Blocks,
-        extents: _core.Extents,
-        plan: _core.Plan,
-        aside: _core.Engine,
-        file_cache: FileCache,
-    ) -> None:
-        super().__init__(blocks, extents, plan, aside)
-        self._file_cache = file_cache
-
-    def wait(self) -> None:
-        """Wait for all reads, and have the stream begin."""
-        super().wait()
-        self._file_cache.begin_deferred()
-
-
 class Routes:
     """The ways of reading the records of one source.
 
@@ -363,7 +343,8 @@ class Routes:
         """
         plan = self.blocks.plan(extents)
         if self.file_cache.takes_pass() and (aside := self.direct_path.engine()) is not None:
-            return _EarlyBlock(self.blocks, extents, plan, aside, self.file_cache)
+            # A batch that is wanted soon: the stream of the file begins when it is there.
+            return Block(self.blocks, extents, plan, aside, self.file_cache.begin_deferred)
         begun = monotonic_ns()
         self._credit(plan)
         self.counter.span("stream ahead", begun)
