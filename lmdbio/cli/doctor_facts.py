@@ -388,7 +388,7 @@ def values_of(view: DatabaseView) -> list[bytes]:
     for seen in sampled(view):
         left -= seen.length
         if not values or left >= 0:
-            values.append(b"".join(view.pieces(seen)))
+            values.append(view.value(seen))
     return values
 
 

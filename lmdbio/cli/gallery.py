@@ -196,7 +196,7 @@ def make_page(
             for seen in sample:
                 one = read_record(view, seen)
                 records.append(one)
-                read = partial(read_value, view, seen)
+                read = partial(view.value, seen)
                 found.append(maker.card(one.key, one.kind, one.excerpt, read))
             cards.append(sample_card(found))
             progress(len(cards), min(limit, data.samples), f"{data.unit}s")
@@ -254,10 +254,6 @@ def samples_of(
     beside = () if selection is None else selection.metadata
     every = view.records() if places is None else view.spread(at / count for at in places)
     yield from ([seen] for seen in every if seen.key not in beside)
-
-
-def read_value(view: DatabaseView, seen: Seen) -> bytes:
-    return b"".join(view.pieces(seen))
 
 
 def gallery_of(

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from lmdbio.cli.output import plural, size
-from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
+from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.locate.view import DatabaseView, Seen
@@ -52,8 +52,7 @@ class Record:
 
 def read_record(view: DatabaseView, seen: Seen) -> Record:
     """Read the first and the last bytes of a value, and guess its kind."""
-    head, tail = view.part(seen, HEAD_BYTES, TAIL_BYTES)
-    excerpt = Excerpt(head, seen.length, tail)
+    excerpt = view.excerpt(seen)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {plural(seen.database.entries, 'record')}")
     else:

@@ -17,7 +17,6 @@ from lmdbio.cli.options import DATA, OUTPUT, RECORDS_MAX, db_option, json_option
 from lmdbio.cli.output import print_json
 from lmdbio.cli.records import RecordNotFoundError, find_record, key_of, read_record, record_facts
 from lmdbio.errors import ProvenanceError
-from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import text_of
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.view import DatabaseView, Seen, viewing
@@ -228,8 +227,7 @@ def refuse_terminal(records: list[tuple[DatabaseView, Seen]]) -> None:
     if not is_terminal():
         return
     for view, seen in records:
-        excerpt = Excerpt(view.part(seen, SAMPLED_BYTES).head, seen.length)
-        if seen.length and text_of(excerpt) is None:
+        if seen.length and text_of(view.excerpt(seen, SAMPLED_BYTES, 0)) is None:
             raise ValueError(
                 f"{view.path}: this value is no text, and standard output is a terminal: "
                 "redirect it, or say --force"

@@ -7,7 +7,6 @@ from itertools import islice
 
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.inside.cards import RECORDS, CardMaker, html_card, notebook_card
-from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.inside.keytext import show_key
 from lmdbio.inside.kinds import Kind, guess
 from lmdbio.inside.page import Card
@@ -34,14 +33,9 @@ def _card(file: DataFile, maker: CardMaker) -> str:
 
 def _record(view: DatabaseView, seen: Seen, maker: CardMaker) -> Card:
     """Return the card of one record."""
-    head, tail = view.part(seen, HEAD_BYTES, TAIL_BYTES)
-    excerpt = Excerpt(head, seen.length, tail)
+    excerpt = view.excerpt(seen)
     key = show_key(seen.key)
     if seen.database is not None:
         kind = Kind("database", "database", f"of {seen.database.entries:,} records")
         return maker.card(key, kind, excerpt, bytes)
-    return maker.card(key, guess(excerpt), excerpt, partial(_read, view, seen))
-
-
-def _read(view: DatabaseView, seen: Seen) -> bytes:
-    return b"".join(view.pieces(seen))
+    return maker.card(key, guess(excerpt), excerpt, partial(view.value, seen))

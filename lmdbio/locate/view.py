@@ -25,6 +25,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
+from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.locate.open_database import guard_state, guarded, opening, settled
 from lmdbio.provenance import find_data, name_bytes
 from lmdbio.provenance.values import DUPSORT
@@ -57,17 +58,6 @@ class Seen:
     length: int
     database: Database | None
     _record: _core.Peeked
-
-
-class Part(NamedTuple):
-    """The first and the last bytes of a value.
-
-    Attributes:
-        head, tail: first and last bytes of the value; no tail where the head is all of it.
-    """
-
-    head: bytes
-    tail: bytes
 
 
 class DatabaseView:
@@ -249,7 +239,7 @@ class DatabaseView:
         found = 0
         for seen in free.records():
             # A list of page numbers behind its length.
-            count = int.from_bytes(free.part(seen, 8).head, "little")
+            count = int.from_bytes(free.excerpt(seen, 8, 0).head, "little")
             if seen.length < 8 or count > (seen.length - 8) // 8:
                 raise CorruptedError(f"{self.path}: a list of free pages is shorter than it says")
             found += count
@@ -267,12 +257,18 @@ class DatabaseView:
 
     # --- values
 
-    def part(self, seen: Seen, head_bytes: int, tail_bytes: int = 0) -> Part:
+    def excerpt(
+        self, seen: Seen, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES
+    ) -> Excerpt:
         """Return the first and the last bytes of a value."""
         head = self._part(seen, 0, head_bytes)
         begun = max(len(head), seen.length - tail_bytes)
         tail = self._part(seen, begun, seen.length) if begun < seen.length else b""
-        return Part(head, tail)
+        return Excerpt(head, seen.length, tail)
+
+    def value(self, seen: Seen) -> bytes:
+        """Return all of a value."""
+        return b"".join(self.pieces(seen))
 
     def pieces(self, seen: Seen) -> Iterator[bytes]:
         """Yield a value piece by piece."""

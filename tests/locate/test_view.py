@@ -98,9 +98,9 @@ def test_parts_of_a_value_are_its_bytes(tmp_path: Path) -> None:
         for seen in one.records():
             whole = databases.value("part", int(seen.key))
             assert seen.length == len(whole)
-            head, tail = one.part(seen, 100, 10)
-            assert head == whole[:100]
-            assert tail == whole[max(100, len(whole) - 10) :]
+            excerpt = one.excerpt(seen, 100, 10)
+            assert excerpt.head == whole[:100]
+            assert excerpt.tail == whole[max(100, len(whole) - 10) :]
 
 
 def test_keys_near_one_that_is_not_there_are_its_neighbours(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def look_at_all(path: Path) -> None:
         for seen in one.records():
             value_of(one, seen)
         for seen in one.spread(i / 50 for i in range(50)):
-            one.part(seen, 10, 10)
+            one.excerpt(seen, 10, 10)
 
 
 @given(draw=st.data())
