@@ -78,7 +78,7 @@ def judge(file: Path, page_bytes: int, story: Story) -> Verdict:
             told = f"{form}, {name!r}: "
             _judge_records(verdict, told, file, name, pairs_of(contents, name), "provenance")
         count = sum(len(pairs_of(contents, name)) for name in names)
-        verdict.hold(f"{form}: the proof", verify(file, subdir=False).sidecar_records, count)
+        verdict.hold(f"{form}: the proof", verify(file).sidecar_records, count)
     if story.name != "several":
         _judge_copy(verdict, file, names, contents)
     return verdict
