@@ -67,9 +67,6 @@ def compact(
     convert: bool = True,
     values: bool = True,
     output: str | os.PathLike[str] | None = None,
-    subdir: bool | None = None,
-    engine: str = "pread",
-    depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> CompactReport:
     """Copy an environment without its free pages, and write the copy's provenance file.
@@ -88,8 +85,6 @@ def compact(
         values: whether values are compared; False: their lengths alone, which stand on the pages
             that keys lie on. Both files are read once more for it, mostly out of the page cache.
         output: the place of the provenance file, as in ``convert``.
-        subdir: whether the path is a folder, as in ``provenance.data_file``.
-        engine, depth: engine and depth by which pages are read where they are checked.
         progress: function called with (done, in all, stage): pages in the stages "look", "copy"
             and "check", records in "contents"; then ``convert``'s stages.
 
@@ -103,14 +98,14 @@ def compact(
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the source.
     """
     began = time.monotonic()
-    data, target = data_file(source, subdir), Path(target)
+    data, target = data_file(source), Path(target)
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
     copied_data = target / "data.mdb" if folder else target
     if convert and not (folder and _comes_with(copied_data, output)):
         conversion.try_target(copied_data, output)  # hours before it is written
     known = _provenance_state(data) if convert else None
-    with Engine(data, engine, depth) as reader:
+    with Engine(data, depth=DEPTH) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
             copy.run(draft)

@@ -121,9 +121,6 @@ def convert(
     overwrite: bool = True,
     form: Form = "auto",
     order: Iterable[bytes] | Mapping[Name, KeyLog | I64] | None = None,
-    subdir: bool | None = None,
-    engine: str = "pread",
-    depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> ConvertReport:
     """Write the provenance file of a database. Only branch and leaf pages are read.
@@ -145,8 +142,6 @@ def convert(
             ``order="insertion"`` of readers; or of each database the puts and deletes (where keys
             may have many values it is passed over), or its records as they were put; None: the one
             that the keys tell by themselves.
-        subdir: argument of ``provenance.find_data``.
-        engine, depth: engine that reads pages, and its requests in flight.
         progress: function of (done, in all, stage); "walk" counts pages, "compare" records.
 
     Raises:
@@ -160,8 +155,8 @@ def convert(
     """
     began = time.monotonic()
     refuse_unknown("form", form, get_args(Form))
-    data = find_data(path, subdir)
-    with open_data(data, engine, depth) as reader:
+    data = find_data(path)
+    with open_data(data, depth=DEPTH) as reader:
         target = sidecar_file(data, output)
         if _has_folder(output):
             _make_folder(target)

@@ -19,7 +19,7 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, Error
 from lmdbio.locate.refusals import refuse_cut
 from lmdbio.provenance import name_text
-from lmdbio.provenance.freshness import Progress
+from lmdbio.provenance.freshness import DEPTH, Progress
 from lmdbio.system import reader_slots
 from lmdbio.system.publish import Draft
 
@@ -170,19 +170,13 @@ class Copy:
     def _check(self, draft: Draft) -> None:
         """Makes sure that the draft is sound, and has what the source has."""
         began, step = time.monotonic(), self._progress
-        kind, depth = self._source.kind, self._source.depth
-        try:
-            verify(
-                draft.path,
-                engine=kind,
-                depth=depth,
-                progress=None if step is None else lambda a, b, _: step(a, b, "check"),
-            )
-            with Engine(draft.path, kind, depth) as copy:
+        with Engine(draft.path, depth=DEPTH) as copy:
+            try:
+                verify(draft.path, progress=step, stage="check")
                 self.after = count(copy, _core.read_meta(copy), None, "check")
-        except CorruptedError as e:
-            raise CorruptedError(f"{self._target}: the copy is unsound, and removed: {e}") from e
-        with Engine(draft.path, kind, depth) as copy:
+            except CorruptedError as e:
+                text = f"{self._target}: the copy is unsound, and removed: {e}"
+                raise CorruptedError(text) from e
             differs = difference(
                 Side(self._source, self.before),
                 Side(copy, self.after),

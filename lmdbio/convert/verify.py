@@ -92,10 +92,8 @@ def verify(
     path: str | os.PathLike[str],
     provenance: str | os.PathLike[str] | None = None,
     *,
-    subdir: bool | None = None,
-    engine: str = "pread",
-    depth: int = DEPTH,
     progress: Progress | None = None,
+    stage: str = "walk",
 ) -> VerifyReport:
     """Read a whole database, and its provenance file when there is one, for damage.
 
@@ -109,7 +107,7 @@ def verify(
     Args:
         provenance: a provenance file that must be there; None: the one at its usual places,
             if any (``provenance.find_sidecar``).
-        progress: function of (tree pages done, in all, "walk").
+        progress: function of (tree pages done, in all, ``stage``).
 
     Raises:
         CorruptedError, ShortReadError, InvalidError, VersionMismatchError: the database.
@@ -117,13 +115,13 @@ def verify(
         Error: the database was committed to meanwhile.
     """
     began = time.monotonic()
-    data = find_data(path, subdir)
+    data = find_data(path)
     place = find_sidecar(data, provenance)
 
     def walk_all() -> VerifyReport:
         sidecar: Path | str | None = place
         with contextlib.ExitStack() as stack:
-            reader = stack.enter_context(open_data(data, engine, depth))
+            reader = stack.enter_context(open_data(data, depth=DEPTH))
             meta = _core.read_meta(reader)
             opened = None
             with contextlib.suppress(*_absent(place, provenance)):
@@ -133,7 +131,8 @@ def verify(
             else:
                 opened.attach(LeafReader(reader, meta.layout))
                 _check_facts(reader, meta, opened)
-            verifier = _Verifier(reader, meta, opened, progress)
+            steps = Steps(progress, tree_pages(meta.free_db), stage)
+            verifier = _Verifier(reader, meta, opened, steps)
             with guarded(reader, meta):
                 try:
                     verifier.run()
@@ -182,7 +181,7 @@ class _Verifier:
         engine: Engine,
         meta: Meta,
         provenance: Provenance | None,
-        progress: Progress | None,
+        steps: Steps,
     ) -> None:
         self._engine, self._meta, self._layout = engine, meta, meta.layout
         self._provenance = provenance
@@ -191,7 +190,7 @@ class _Verifier:
         pages_there = -(-self._size // meta.layout.page_size)
         self._owned = np.zeros(min(meta.layout.page_limit, pages_there), np.uint8)
         self._owned[:2] = 1
-        self.steps = Steps(progress, tree_pages(meta.free_db), "walk")
+        self.steps = steps
         self.names: list[Name] = []
         self.duplicates: list[Name] = []
         self.records = self.record_bytes = 0

@@ -66,7 +66,7 @@ def judge(file: Path, page_bytes: int, story: Story) -> Verdict:
         _judge_records(verdict, told + "scanned", file, name, pairs, "scan")
     for form in FORMS:
         try:
-            report = convert(file, form=form, databases=names, subdir=False)  # type: ignore[arg-type]
+            report = convert(file, form=form, databases=names)  # type: ignore[arg-type]
         except IncompatibleError:
             continue
         verdict.forms.append(form)
@@ -143,11 +143,11 @@ def _judge_records(
 def _judge_copy(verdict: Verdict, file: Path, names: list[Name], contents: Contents) -> None:
     copy = file.with_name("copy.mdb")
     try:
-        compact(file, copy, subdir=False)
+        compact(file, copy)
     except IncompatibleError as e:  # LMDB's own copy fails
         verdict.hold("why there is no copy", "dupfixed" in str(e), True)
         return
     for name in names:
         verdict.hold("the copy", _by_cursor(lmdbio, copy, name), pairs_of(contents, name))
         verdict.hold("py-lmdb's copy", _by_cursor(lmdb, copy, name), pairs_of(contents, name))
-    verify(copy, subdir=False)
+    verify(copy)
