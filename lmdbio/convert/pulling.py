@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +28,11 @@ from lmdbio import _core
 from lmdbio.convert.verify import verify
 from lmdbio.errors import Error
 from lmdbio.provenance import find_data
+from lmdbio.provenance.freshness import Progress
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, open_data, redacted, with_suffix
 from lmdbio.system.log import WARNING, log
-from lmdbio.system.publish import Draft, unwritable
+from lmdbio.system.publish import Draft, has_name, try_lock, unwritable
 
 __all__ = ["PullReport", "pull"]
 
@@ -44,8 +43,6 @@ METAS_BYTES = 128 << 10
 #: So often what has come is put to the disk, and noted.
 NOTE_SECONDS = 2.0
 WHAT = "the copy"
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def pull(
         _copy(engine, part, progress)
         try:
             _refuse_change(engine, part)
-            report = verify(part.path, progress=_verifying(progress))
+            report = verify(part.path, progress=progress, stage="verify")
         except Error:
             part.discard()
             raise
@@ -134,12 +131,6 @@ def _goal(target: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise unwritable(error, goal, WHAT) from error
     return goal
-
-
-def _verifying(progress: Progress | None) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, total, _stage: progress(done, total, "verify")
 
 
 # --- the part -----------------------------------------------------------------------------
@@ -175,18 +166,15 @@ class _Part:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise unwritable(error, goal, WHAT) from error
+        # Another process may have published it between the two calls.
+        if try_lock(self._fd) is False or not has_name(self._fd, self.path):
+            os.close(self._fd)
+            raise BlockingIOError(errno.EAGAIN, "another process copies to it", str(goal))
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_there(self.path, self._fd):  # published since
-                raise BlockingIOError
             self.written = self._noted = self._read_note()
             os.ftruncate(self._fd, self.written)
         except OSError as error:
             os.close(self._fd)
-            if isinstance(error, BlockingIOError):
-                raise BlockingIOError(
-                    errno.EAGAIN, "another process copies to it", str(goal)
-                ) from None
             raise unwritable(error, goal, WHAT) from error
 
     def _note_for(self, count: int) -> dict[str, Any]:
@@ -255,14 +243,6 @@ class _Part:
                     self.note()
         finally:
             os.close(self._fd)
-
-
-def _is_there(path: Path, fd: int) -> bool:
-    """Return whether a path still names an open file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 # --- copying ------------------------------------------------------------------------------

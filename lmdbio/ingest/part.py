@@ -23,7 +23,7 @@ from typing import Any
 
 from lmdbio.errors import Error
 from lmdbio.provenance.paths import DATA, SUFFIX
-from lmdbio.system.publish import refuse_taken, sync_folder, try_lock, unwritable
+from lmdbio.system.publish import has_name, refuse_taken, sync_folder, try_lock, unwritable
 
 __all__ = ["WHAT", "Part"]
 
@@ -97,8 +97,7 @@ class Part:
         except OSError as error:
             raise unwritable(error, self.target, WHAT) from error
         # Another writer may have published it between the two calls.
-        is_there = folder.exists() and os.path.samestat(folder.stat(), os.fstat(fd))
-        if try_lock(fd) is False or not is_there:
+        if try_lock(fd) is False or not has_name(fd, folder):
             os.close(fd)
             raise BlockingIOError(errno.EAGAIN, "another process writes it", str(self.target))
         return fd

@@ -25,7 +25,7 @@ from types import TracebackType
 from lmdbio.system.log import log
 from lmdbio.system.posix import fcntl
 
-__all__ = ["Draft", "refuse_taken", "sync_folder", "try_lock", "unwritable"]
+__all__ = ["Draft", "has_name", "refuse_taken", "sync_folder", "try_lock", "unwritable"]
 
 
 class Draft:
@@ -88,7 +88,8 @@ class Draft:
             self._place.mkdir()
             with contextlib.suppress(FileNotFoundError):
                 self._open(self._place, os.O_RDONLY | os.O_DIRECTORY)
-        if not self._fds or try_lock(self._fds[0]) is False or not self._there():
+        is_locked = bool(self._fds) and try_lock(self._fds[0]) is not False
+        if not is_locked or not has_name(self._fds[0], self._place):
             self._close()
             return False
         if self._inside is not None:
@@ -98,13 +99,6 @@ class Draft:
     def _open(self, path: Path, flags: int) -> None:
         # At once: a signal's handler may raise before the line after a call.
         self._fds.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,), (0o666,)))
-
-    def _there(self) -> bool:
-        """Whether what is locked still has its name."""
-        try:
-            return os.path.samestat(os.fstat(self._fds[0]), self._place.lstat())
-        except FileNotFoundError:
-            return False
 
     def write(self, content: bytes | memoryview, offset: int) -> None:
         """Write all of the content at an offset of the draft, bytes."""
@@ -256,6 +250,14 @@ def try_lock(fd: int) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def has_name(fd: int, path: Path) -> bool:
+    """Return whether an open file, or folder, has this name yet."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _discard(draft: Path) -> None:
