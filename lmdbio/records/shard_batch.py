@@ -67,7 +67,7 @@ class _Rows(Generic[R]):
         read: begins to read those that are not cached.
 
     Attributes:
-        own: whether each is cached; None: all are.
+        own: whether each is cached.
         rest: reads of the records that are not cached; None: there are none.
     """
 
@@ -75,17 +75,17 @@ class _Rows(Generic[R]):
         assert routes.shard is not None
         self._routes, self._shard, self._read = routes, routes.shard, read
         self._indices, self._extents = located
-        self.own = self._shard.covered(self._extents)
+        covered = self._shard.covered(self._extents)
+        self.own: Flags = np.ones(len(self._extents), np.bool_) if covered is None else covered
         self.rest = self._begin_rest()
         self._shard.start(self._own_extents)
 
     @property
     def _own_extents(self) -> _core.Extents:
-        return self._extents if self.own is None else self._extents[self.own]
+        return self._extents if self.rest is None else self._extents[self.own]
 
     def _begin_rest(self) -> R | None:
-        own = self.own
-        return None if own is None else self._read(self._routes, self._indices[~own])
+        return None if self.own.all() else self._read(self._routes, self._indices[~self.own])
 
     def settle(self) -> list[_Part]:
         """Wait for what is cached, and count all.
@@ -98,38 +98,32 @@ class _Rows(Generic[R]):
         """
         shard, extents = self._shard, self._extents
         shard.bring(self._own_extents)
-        found, apart = shard.covered(extents), shard.table.apart(extents)
-        if self.own is not None:  # others are read already, though a disk may be back by now
-            found = self.own if found is None else found & self.own
-        if apart is not None and found is not None:
-            apart &= found
-        on_disk = np.flatnonzero(apart) if apart is not None else np.empty(0, np.int64)
+        covered, apart = shard.covered(extents), shard.table.apart(extents)
+        # Others are read already, though a disk may be back by now.
+        own = self.own if covered is None else self.own & covered
+        in_memory = own if apart is None else own & ~apart
+        on_disk = np.flatnonzero(own & ~in_memory)
         parts = []
         if len(on_disk):
             rows, memory = self._read_apart(extents[on_disk])
-            right, wrong = on_disk[~rows.lost], on_disk[rows.lost]
+            right = on_disk[~rows.lost]
             if memory is not None and len(right):
                 begins = rows.addresses[~rows.lost] - np.uint64(memory.address)
                 parts.append(_Part.of(right, memory, extents, begins))
                 self._count("disk", extents["length"][right])
-            if len(wrong):
-                found = np.ones(len(extents), np.bool_) if found is None else found.copy()
-                found[wrong] = False
-        if self._differs(found):
+            own = own.copy()
+            own[on_disk[rows.lost]] = False
+        if (own != self.own).any():
             self.close()  # what cannot be read as a whole is cached no more
-            self.own = found
+            self.own = own
             self.rest = self._begin_rest()
-        in_memory: I64 | slice = slice(None)
-        if parts or self.own is not None:
-            own = np.ones(len(extents), np.bool_) if self.own is None else self.own.copy()
-            own[on_disk] = False
-            in_memory = np.flatnonzero(own)
-        lengths = extents["length"][in_memory]
+        lent: I64 | slice = slice(None) if in_memory.all() else np.flatnonzero(in_memory)
+        lengths = extents["length"][lent]
         if len(lengths) or not parts:
-            places = shard.table.places(extents[in_memory])
-            parts.insert(0, _Part.of(in_memory, shard.memory, extents, places))
+            places = shard.table.places(extents[lent])
+            parts.insert(0, _Part.of(lent, shard.memory, extents, places))
         self._count("own", lengths)
-        if self.own is not None:
+        if self.rest is not None:
             self._count("file", extents["length"][~self.own])
         return parts
 
@@ -146,12 +140,6 @@ class _Rows(Generic[R]):
             pass
         self._routes.counter.span("wait", begun)
         return rows, taken[0] if taken else None
-
-    def _differs(self, found: Flags | None) -> bool:
-        """Return whether other records are not cached than those whose reads have begun."""
-        if found is None or self.own is None:
-            return found is not None
-        return bool((found != self.own).any())
 
     def _count(self, source: Source, lengths: U64) -> None:
         self._routes.counter.sourced(source, len(lengths), int(lengths.sum()), 0)
@@ -171,10 +159,7 @@ class ShardValues(PendingValues):
         located = routes.locate(indices)
         self.indices = located[0]
         self._rows: _Rows[ReadValues] = _Rows(routes, located, ReadValues)
-        own = self._rows.own
-        routes.counter.span(
-            "locate", begun, located_records=len(self) if own is None else int(own.sum())
-        )
+        routes.counter.span("locate", begun, located_records=int(self._rows.own.sum()))
 
     def values(self) -> Iterator[bytes]:
         parts = self._rows.settle()
@@ -228,7 +213,7 @@ class ShardBatch(PendingBatch):
         for part in parts:
             sources[part.rows] = part.places["offset"] + np.uint64(part.memory.address)
         rest = None
-        if self._rows.rest is not None and self._rows.own is not None:
+        if self._rows.rest is not None:
             rest = self._rows.rest.batch()
             sources[~self._rows.own] = rest.offsets + np.uint64(rest.buffer.ctypes.data)
         _core.copy_rows(sources, packed.lengths, packed.offsets + np.uint64(memory.address))
