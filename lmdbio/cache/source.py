@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from lmdbio.remote import is_url, lasting, redacted
+from lmdbio.remote import is_url
+from lmdbio.remote.url import lasting, redacted
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.frozen import dataclass
 

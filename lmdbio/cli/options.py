@@ -15,7 +15,8 @@ import click
 
 from lmdbio.inside.keytext import parse_key
 from lmdbio.provenance.paths import lies_beside
-from lmdbio.remote import is_url, redacted
+from lmdbio.remote import is_url
+from lmdbio.remote.url import redacted
 
 Value = TypeVar("Value")
 

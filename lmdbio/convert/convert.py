@@ -55,7 +55,8 @@ from lmdbio.provenance.freshness import (
 )
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Form, Made
-from lmdbio.remote import open_data, redacted
+from lmdbio.remote import open_data
+from lmdbio.remote.url import redacted
 from lmdbio.system.amounts import refuse_unknown
 from lmdbio.system.log import log
 from lmdbio.system.publish import Draft, unwritable

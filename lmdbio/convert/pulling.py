@@ -30,7 +30,8 @@ from lmdbio.errors import Error
 from lmdbio.provenance import find_data
 from lmdbio.provenance.freshness import Progress
 from lmdbio.provenance.paths import DATA, SUFFIX
-from lmdbio.remote import is_url, open_data, redacted, with_suffix
+from lmdbio.remote import is_url, open_data
+from lmdbio.remote.url import redacted, with_suffix
 from lmdbio.system.log import WARNING, log
 from lmdbio.system.publish import Draft, has_name, try_lock, unwritable
 

@@ -46,7 +46,8 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.remote import is_url, open_data, redacted
+from lmdbio.remote import is_url, open_data
+from lmdbio.remote.url import redacted
 
 __all__ = ["VerifyReport", "verify"]
 

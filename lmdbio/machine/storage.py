@@ -168,7 +168,7 @@ def inspect(
 
 def inspect_url(url: str, size_bytes: int | None = None) -> Storage:
     """Return what a URL says of the storage under its file: nobody is asked."""
-    from lmdbio.remote import scheme_of, server_of
+    from lmdbio.remote.url import scheme_of, server_of
 
     return Storage(
         file_system=scheme_of(url),

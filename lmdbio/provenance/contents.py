@@ -8,7 +8,8 @@ from pathlib import Path
 
 from lmdbio import _core
 from lmdbio.errors import ProvenanceError
-from lmdbio.remote import is_url, open_url, redacted
+from lmdbio.remote import is_url, open_url
+from lmdbio.remote.url import redacted
 
 __all__ = ["LocalContents", "RemoteContents", "open_contents"]
 

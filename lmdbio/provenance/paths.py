@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, overload
 from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import (
-    absolute as from_root,
-    is_url,
-    label,
-    lasting,
-    redacted,
-    scheme_of,
-    with_suffix,
-)
+from lmdbio.remote import absolute as from_root, is_url, label
+from lmdbio.remote.url import lasting, redacted, scheme_of, with_suffix
 from lmdbio.system.log import log
 
 __all__ = [

@@ -22,31 +22,11 @@ if TYPE_CHECKING:
     from lmdbio._core import Engine
     from lmdbio.remote.fetched import FetchedFile
     from lmdbio.remote.http import HttpFile
-    from lmdbio.remote.url import lasting, redacted, scheme_of, server_of, with_suffix
 
-__all__ = [
-    "absolute",
-    "is_url",
-    "lasting",
-    "open_data",
-    "open_url",
-    "redacted",
-    "scheme_of",
-    "server_of",
-    "label",
-    "with_suffix",
-]
+__all__ = ["absolute", "is_url", "label", "open_data", "open_url"]
 
 #: Schemes of object stores.
 STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss"})
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lmdbio.remote import url
-
-    return getattr(url, name)
 
 
 def label(name: str | os.PathLike[str]) -> str:
