@@ -298,15 +298,10 @@ class Engine(Opened):
         reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
         return self.submit(reads, keep)
 
-    def read_plan(self, plan: Plan, address: int, keep: object = None) -> tuple[float, float]:
-        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``.
-
-        Returns:
-            When it was submitted and had its last byte (``Ticket.times``).
-        """
+    def read_plan(self, plan: Plan, address: int, keep: object = None) -> None:
+        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``."""
         with self.submit_plan(plan, address, keep) as ticket:
             ticket.wait()
-            return ticket.times
 
     def read(self, offset: int, length: int) -> bytes:
         """Reads one range through memory of its own; for small, rare reads."""
