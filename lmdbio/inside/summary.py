@@ -47,14 +47,14 @@ def count_kinds(kinds: Iterable[Kind]) -> list[tuple[str, int]]:
     return Counter(kind.title for kind in kinds).most_common()
 
 
-def size_bins(sizes: Sequence[int], bins_max: int = BINS_MAX) -> list[Bin]:
+def size_bins(sizes: Sequence[int]) -> list[Bin]:
     """Return a histogram of sizes; one bin where all are alike, none where there are none."""
     if not sizes:
         return []
     low, high = min(sizes), max(sizes)
     if low == high:
         return [Bin(low, high + 1, len(sizes))]
-    count = max(2, min(bins_max, int(2 * math.sqrt(len(sizes))) + 2))
+    count = max(2, min(BINS_MAX, int(2 * math.sqrt(len(sizes))) + 2))
     edges = np.linspace(low, high + 1, count + 1)
     if (high + 1) / (low + 1) > WIDE:  # by logarithms of one byte more: there are values of none
         edges = np.geomspace(low + 1, high + 2, count + 1) - 1

@@ -98,14 +98,7 @@ def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") ->
     return DeepCheck(bool(reasons) and not known, reasons, known, cost)
 
 
-def check(
-    engine: Engine,
-    meta: Meta,
-    provenance: Provenance,
-    check: Check = "fast",
-    *,
-    progress: Progress | None = None,
-) -> DeepCheck:
+def check(engine: Engine, meta: Meta, provenance: Provenance, check: Check = "fast") -> DeepCheck:
     """Make sure that ``provenance`` describes the state ``meta`` of the file in ``engine``.
 
     The meta page's facts must be equal. When only hints differ (another mount, a copy), or
@@ -113,7 +106,6 @@ def check(
 
     Args:
         check: "fast"; "deep": hash unless remembered; "always": hash each time.
-        progress: function of (pages done, pages in all, "hash").
 
     Returns:
         The deep check, as it was found to be due or not.
@@ -126,7 +118,7 @@ def check(
     before = engine.identity()
     due = deep_check(engine, provenance, check)
     if due.due:
-        _check_digest(engine, meta, provenance, progress)
+        _check_digest(engine, meta, provenance)
         after = engine.identity()
         if before == after:
             _remember(provenance.facts.digest, after)
@@ -202,11 +194,7 @@ def compare_digest(provenance: Provenance, data: str, trees: Sequence[bytes]) ->
         raise _stale(provenance, data, what, now.hex(), then.hex())
 
 
-def _check_digest(
-    engine: Engine, meta: Meta, provenance: Provenance, progress: Progress | None
-) -> None:
-    total = sum(tree_pages(section.database) for section in provenance.sections)
-    steps = Steps(progress, total, "hash")
+def _check_digest(engine: Engine, meta: Meta, provenance: Provenance) -> None:
     trees = []
     for section in provenance.sections:
         db = meta.main_db
@@ -221,7 +209,6 @@ def _check_digest(
         for part in values.walk(engine, meta, db):
             if part.chunk is not None:
                 digest.add(part.chunk)
-                steps.add(len(part.chunk.pgnos))
         trees.append(digest.finish(section.name, db))
     compare_digest(provenance, engine.path, trees)
 

@@ -242,15 +242,6 @@ def test_the_digest_does_not_depend_on_how_the_walk_is_cut(pair, monkeypatch):
         assert run_check(data, sidecar, "always").how == "deep"
 
 
-def test_progress_is_told_while_hashing(pair):
-    data, sidecar = pair
-    seen = []
-    with _core.Engine(data) as engine, Provenance.open(sidecar) as opened:
-        meta = _core.read_meta(engine)
-        freshness.check(engine, meta, opened, "always", progress=lambda *step: seen.append(step))
-    assert seen[-1] == (4, 4, "hash")
-
-
 # --- verify ------------------------------------------------------------------------------
 
 
