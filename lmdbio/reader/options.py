@@ -10,11 +10,11 @@ import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 from lmdbio import share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.open import Check, Order, refuse_unknown, wanted_samples
+from lmdbio.locate.open import Check, Order, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.placement.cache import Cache, parse_cache
@@ -23,7 +23,7 @@ from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import Assignment
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.provenance import Paths, as_given, in_words, name_bytes
-from lmdbio.system.amounts import whole
+from lmdbio.system.amounts import refuse_unknown, whole
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -81,8 +81,8 @@ class ReaderOptions:
         """
         start, memory = self.start, self.memory_bytes_max
         Assignment.named(self.assignment)
-        refuse_unknown("check", self.check, Check)
-        refuse_unknown("order", self.order, Order)
+        refuse_unknown("check", self.check, get_args(Check))
+        refuse_unknown("order", self.order, get_args(Order))
         ways = self.overrides
         per_node = share.ranks_per_node() if self.ranks_per_node is None else self.ranks_per_node
         made = replace(
