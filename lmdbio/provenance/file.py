@@ -27,14 +27,14 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import BlockForm, Extents, History, Leaves
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.provenance.contents import LocalContents, RemoteContents, open_contents
+from lmdbio.provenance.contents import open_contents, read_contents
 from lmdbio.provenance.directory import BLOCKS_AT, parse_directory, parse_preamble
 from lmdbio.provenance.entry import Entry, Facts, Name, Rows, name_text, stored_bytes
 from lmdbio.provenance.frames import decompress, extents_crc, from_zigzag, unpack_numbers
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer_model import replay
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, label
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_recorded"]
 
@@ -59,17 +59,16 @@ class Provenance:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, cache_bytes_max: int) -> None:
-        self.path: Path | str = path if isinstance(path, str) and is_url(path) else Path(path)
+        self.path: Path | str = label(path) if is_url(path) else Path(path)
         self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
         self.lock, self._pid = threading.Lock(), os.getpid()
         self._reader: LeafReader | None = None
         self._head = b""
-        contents = open_contents(self.path)
-        self._contents: LocalContents | RemoteContents | None = contents
-        self.path, self.size = contents.path, contents.size
+        self._contents = open_contents(path)
         try:
+            self.size = self._contents.size()
             self._head = self._read(0, min(self.size, _OPEN_BYTES))
             self.facts, self.sections = self._load()
         except BaseException:
@@ -94,16 +93,11 @@ class Provenance:
         return cls(path, cache_bytes_max=cache_bytes_max)
 
     def _read(self, offset: int, length: int) -> bytes:
-        contents = self._contents
-        if contents is None:
+        if not self._contents.is_open:
             raise ValueError(f"{self.path}: the provenance file is closed")
         if offset + length <= len(self._head):
             return self._head[offset : offset + length]
-        try:
-            return contents.read(offset, length)
-        except OSError as error:  # which readers treat as damage: the tree is there
-            reason = error.strerror or str(error)
-            raise ProvenanceError(f"{self.path}: cannot be read: {reason}") from error
+        return read_contents(self._contents, offset, length)
 
     def _load(self) -> tuple[Facts, list[Section]]:
         path = self.path
@@ -224,9 +218,7 @@ class Provenance:
 
     def close(self) -> None:
         """Close the file. May be called twice."""
-        contents, self._contents = self._contents, None
-        if contents is not None:
-            contents.close()
+        self._contents.close()
 
     def __enter__(self) -> Provenance:
         return self
