@@ -15,13 +15,18 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio.errors import NotFoundError, closed_error, cut_error, lmdb_error, moved_error
 from lmdbio.inside.keytext import show_key
+from lmdbio.locate.key_index import Single
 from lmdbio.locate.refusals import DATABASES_MAX, only_named
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
@@ -98,8 +103,10 @@ class LmdbFile:
 
     Attributes:
         flags: flags of the database, as the file has them.
-        keys: key of each record, in key order.
+        keys: key of each record, by its number: in key order, until samples are chosen.
         lengths: size of each value, bytes.
+        columns: records of a sample.
+        layout: layout of the samples; None: it has none.
 
     Raises:
         OSError, Error: the file cannot be opened, or is committed to meanwhile.
@@ -111,6 +118,9 @@ class LmdbFile:
     def __init__(self, path: str, db: bytes | None) -> None:
         self.path, self._db, self._is_closed = path, db, False
         self._lock, self._numbers = Lock(), dict[bytes, int]()
+        self.columns = 1
+        self.layout: str | None = None
+        self._in_key_order: npt.NDArray[np.int64] | None = None  # records; None: as numbered
         self._open()
         env, self._state = self._environment, self._transaction.id()
         size, pages = Path(path).stat().st_size, env.info()["last_pgno"] + 1
@@ -177,7 +187,7 @@ class LmdbFile:
             )
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the values of records by their numbers in key order.
+        """Return the values of records by their numbers.
 
         Raises:
             Error: the file has moved on, or was closed.
@@ -191,6 +201,34 @@ class LmdbFile:
             found = [bytes(get(keys[number], b"")) for number in numbers]
             self._guard()
         return found
+
+    def choose(
+        self, order: npt.NDArray[np.int64] | None, columns: int, layout: str | None
+    ) -> None:
+        """Number the records of samples, instead of all; once, and of keys that have one each.
+
+        Args:
+            order: records of the samples, by their numbers in key order; None: all, in key order.
+            columns, layout: values of ``FoundSamples``.
+        """
+        self.columns, self.layout = columns, layout
+        if order is None:
+            return
+        self._in_key_order = np.argsort(order, kind="stable")
+        self._numbers = {}
+        numbers = order.tolist()
+        self.keys = [self.keys[number] for number in numbers]
+        self.lengths = array("Q", [self.lengths[number] for number in numbers])
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The records of each key, in key order; or the samples."""
+        if self._in_key_order is not None:
+            return Single(self.count, self._in_key_order // self.columns)
+        if not self.flags & DUPSORT:
+            return Single(self.count, None)
+        ends = np.cumsum([len(list(some)) for _, some in groupby(self.keys)]).tolist()
+        return [range(*span) for span in zip([0, *ends[:-1]], ends, strict=True)]
 
     def close(self) -> None:
         """Close the file. May be called twice."""

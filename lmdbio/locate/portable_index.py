@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -18,13 +17,11 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.layouts.wanted import Wanted
 from lmdbio.locate.joined import Layouts
-from lmdbio.locate.key_index import Single
 from lmdbio.locate.open import Check, Locate, Order
 from lmdbio.locate.open_database import settled
 from lmdbio.locate.portable_file import LmdbFile
 from lmdbio.locate.samples import FoundSamples, choose_samples
 from lmdbio.provenance import Paths, data_files, in_words, name_bytes
-from lmdbio.provenance.values import DUPSORT
 from lmdbio.remote import absolute, is_url, label
 from lmdbio.system.amounts import refuse_unknown
 
@@ -71,77 +68,20 @@ def open_record_index(
     return PortableIndex([_open_one(file, name, samples) for file in files], name)
 
 
-class _Part:
-    """The samples of one file, by their numbers there.
-
-    Args:
-        file: file, which this closes.
-        order: records of all samples, by their numbers in key order; None: all, in key order.
-        columns, layout: values of ``FoundSamples``.
-    """
-
-    def __init__(
-        self, file: LmdbFile, order: I64 | None, columns: int, layout: str | None
-    ) -> None:
-        self.file, self.path, self._order = file, file.path, order
-        self.columns, self.layout = columns, layout
-        self.count = file.count if order is None else len(order)
-
-    def read(self, records: I64) -> list[bytes]:
-        """Return the values of records."""
-        return self.file.read((records if self._order is None else self._order[records]).tolist())
-
-    def key(self, record: int) -> bytes:
-        """Return the key of a record."""
-        return self.file.keys[record if self._order is None else int(self._order[record])]
-
-    def index(self, key: bytes) -> int | None:
-        """Return the first record of a key; None: it is none of a sample."""
-        found = self.file.index(key)
-        if found is None or self._order is None:
-            return found
-        place = int(self._inverse[found])
-        return None if place < 0 else place
-
-    @property
-    def lengths(self) -> U64:
-        """The size of each record, bytes."""
-        lengths = np.array(self.file.lengths, np.uint64)
-        return lengths if self._order is None else lengths[self._order]
-
-    @property
-    def groups(self) -> Sequence[range]:
-        """The records of each key, in key order; or the samples."""
-        if self._order is not None:
-            places = self._inverse
-            return Single(self.count, places[places >= 0] // self.columns)
-        if not self.file.flags & DUPSORT:
-            return Single(self.count, None)
-        ends = np.cumsum([len(list(some)) for _, some in groupby(self.file.keys)]).tolist()
-        return [range(*span) for span in zip([0, *ends[:-1]], ends, strict=True)]
-
-    @cached_property
-    def _inverse(self) -> I64:
-        """The place of each record, numbered in key order; -1: it is of no sample."""
-        inverse = np.full(self.file.count, -1, np.int64)
-        inverse[self._order] = np.arange(self.count)
-        return inverse
-
-
-def _open_one(path: str, name: bytes | None, wanted: Wanted | None) -> _Part:
+def _open_one(path: str, name: bytes | None, wanted: Wanted | None) -> LmdbFile:
     """Open a database of one file, and find its samples."""
 
-    def make() -> _Part:
+    def make() -> LmdbFile:
         file = LmdbFile(path, name)
         try:
-            if wanted is None:
-                return _Part(file, None, 1, None)
-            keys: Any = file
-            found: FoundSamples = choose_samples(keys, file.flags, name, wanted)
-            return _Part(file, found.records(keys, None), found.columns, found.layout)
+            if wanted is not None:
+                keys: Any = file
+                found: FoundSamples = choose_samples(keys, file.flags, name, wanted)
+                file.choose(found.records(keys, None), found.columns, found.layout)
         except BaseException:
             file.close()
             raise
+        return file
 
     return settled(path, make)
 
@@ -150,7 +90,7 @@ class PortableIndex:
     """Tells the file, key, size and value of each record, by its number. Threads may share it.
 
     Args:
-        parts: samples of each file, of which the records continue from file to file.
+        parts: files with their samples, of which the records continue from file to file.
         db: name of the database; None: the main one.
 
     Attributes:
@@ -161,7 +101,7 @@ class PortableIndex:
 
     locate, pages = "scan", None
 
-    def __init__(self, parts: Sequence[_Part], db: bytes | None) -> None:
+    def __init__(self, parts: Sequence[LmdbFile], db: bytes | None) -> None:
         found = Layouts()
         part: Any  # of which it asks what an index has as well
         for part in parts:
@@ -187,7 +127,7 @@ class PortableIndex:
     def key(self, index: int) -> bytes:
         """Return the key of a record."""
         file, number = self._place(index)
-        return self._parts[file].key(number)
+        return self._parts[file].keys[number]
 
     def index(self, key: bytes) -> int | None:
         """Return the first record of a key; None: there is none."""
@@ -198,7 +138,7 @@ class PortableIndex:
 
     @cached_property
     def _lengths(self) -> U64:
-        return np.concatenate([part.lengths for part in self._parts])
+        return np.concatenate([np.array(part.lengths, np.uint64) for part in self._parts])
 
     def extents(self, indices: U64) -> _core.Extents:
         """Return extents of records that have lengths alone: py-lmdb tells no places."""
@@ -214,12 +154,13 @@ class PortableIndex:
         """
         numbers = records.astype(np.int64)
         if len(self._parts) == 1:
-            return self._parts[0].read(numbers)
+            return self._parts[0].read(numbers.tolist())
         files = np.searchsorted(self._firsts, numbers, side="right") - 1
         found = np.empty(len(numbers), object)
         for file in sorted(set(files.tolist())):
             here = files == file
-            found[here] = self._parts[file].read(numbers[here] - self._firsts[file])
+            there = numbers[here] - self._firsts[file]
+            found[here] = self._parts[file].read(there.tolist())
         return list(found)
 
     @property
@@ -237,4 +178,4 @@ class PortableIndex:
     def close(self) -> None:
         """Close the files. May be called twice."""
         for part in self._parts:
-            part.file.close()
+            part.close()
