@@ -8,8 +8,8 @@ status codes into exceptions that name the file, and passes arrays by address.
 Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are seen.
 
 A name is loaded when it is first asked for: ``lmdbio.open`` uses few of these modules, and most
-others need NumPy, which takes longer to load than a file to open. ``__init__.pyi`` has the same
-names, with their types.
+others need NumPy, which takes longer to load than a file to open. For type checkers
+``__init__.pyi`` has all names of these modules; tests/_core holds lmdbio to those listed here.
 
 Where the extension is not here (macOS, Windows, ``LMDBIO_CORE=0``), ``compiled`` stands for its
 names: lmdbio reads through py-lmdb then (``portable``), and ``need`` refuses all else.
