@@ -37,7 +37,7 @@ from lmdbio.provenance import (
 from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
-from lmdbio.provenance.values import DUPSORT
+from lmdbio.provenance.values import DUPSORT, REVERSEKEY
 from lmdbio.remote import absolute, is_url, label
 from lmdbio.system.amounts import refuse_no_flag, refuse_unknown
 from lmdbio.system.log import log
@@ -58,8 +58,6 @@ __all__ = [
 ]
 
 I64 = npt.NDArray[np.int64]
-
-REVERSEKEY = 0x02  # enum lio_db_flag (csrc/format.h)
 
 Locate = Literal["auto", "provenance", "scan"]
 Order = Literal["key", "insertion"]

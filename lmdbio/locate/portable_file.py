@@ -29,13 +29,13 @@ from lmdbio.inside.keytext import show_key
 from lmdbio.locate.key_index import Single
 from lmdbio.locate.refusals import DATABASES_MAX, only_named
 from lmdbio.provenance.keys import KeyPattern
-from lmdbio.provenance.values import DUPSORT
+from lmdbio.provenance.values import DUPSORT, INTEGERKEY, REVERSEKEY
 from lmdbio.system import fork, pylmdb
 
 __all__ = ["LmdbFile"]
 
 #: Flags of a database by py-lmdb's names, as the file has them.
-_FLAGS = {"reverse_key": 0x02, "dupsort": DUPSORT, "integerkey": 0x08}
+_FLAGS = {"reverse_key": REVERSEKEY, "dupsort": DUPSORT, "integerkey": INTEGERKEY}
 #: First word of a meta page, 16 or 24 bytes into the file, and of the page size, behind it.
 MAGIC, PAGE_SIZE_AT, HEAD_BYTES = b"\xde\xc0\xef\xbe", 24, 64
 #: Size of the record of a named database, bytes.

@@ -24,15 +24,13 @@ from lmdbio.locate.open_database import OpenFile
 from lmdbio.locate.tree import Tree, walk_tree
 from lmdbio.provenance import name_text
 from lmdbio.provenance.keys import KeyPattern
-from lmdbio.provenance.values import DUPSORT
+from lmdbio.provenance.values import DUPSORT, INTEGERKEY, REVERSEKEY
 from lmdbio.system.log import log
 
 __all__ = ["FoundSamples", "choose_samples", "count_samples", "find_samples"]
 
 I64 = npt.NDArray[np.int64]
 
-#: Databases whose keys are no text in the order of their bytes (enum lio_db_flag).
-REVERSEKEY, INTEGERKEY = 0x02, 0x08
 #: A path from the root for each key that is looked up.
 CACHE_BYTES = 1 << 20
 #: Of the first and of the last keys, those that layouts look at.
@@ -199,6 +197,7 @@ def choose_samples(
         name, wanted: arguments of ``find_samples``.
     """
     layout, skip = wanted.layout, wanted.skip
+    # Of these, keys are no text in the order of their bytes.
     odd = flags & (DUPSORT | REVERSEKEY | INTEGERKEY)
     if odd and (skip or layout not in (None, AUTO)):
         why = "may have many values" if flags & DUPSORT else "are in no order of text"

@@ -28,13 +28,12 @@ from lmdbio.errors import CorruptedError
 from lmdbio.inside.excerpt import HEAD_BYTES, TAIL_BYTES, Excerpt
 from lmdbio.locate.open_database import guard_state, guarded, opening, settled
 from lmdbio.provenance import find_data, name_bytes
-from lmdbio.provenance.values import DUPSORT
+from lmdbio.provenance.values import DUPSORT, INTEGERKEY, REVERSEKEY
 
 __all__ = ["DiskOrder", "DatabaseView", "Seen", "viewing", "sample_order"]
 
 #: Pages of the tree that are kept, and bytes of a value that are read at a time.
 CACHE_BYTES, PIECE_BYTES = 16 << 20, 1 << 20
-INTEGERKEY, REVERSEKEY = 0x08, 0x02  # enum lio_db_flag (csrc/format.h)
 #: Leaves of a tree that are all counted, in large reads; of a larger one, so many are looked at.
 COUNTED_LEAVES_MAX, SOME_LEAVES = 1024, 256
 #: Leaves of a main database that are walked to name the databases in it.

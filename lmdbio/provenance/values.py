@@ -24,9 +24,10 @@ from lmdbio._core import DEPTH_MAX, Chunk, Database, Engine, Extents, LeafItems,
 from lmdbio.errors import CorruptedError
 from lmdbio.system.frozen import dataclass
 
-__all__ = ["DUPSORT", "Part", "walk"]
+__all__ = ["DUPSORT", "INTEGERKEY", "Part", "REVERSEKEY", "walk"]
 
-DUPSORT = 0x04  # enum lio_db_flag (csrc/format.h)
+#: Flags of a database (enum lio_db_flag, csrc/format.h).
+REVERSEKEY, DUPSORT, INTEGERKEY = 0x02, 0x04, 0x08
 _NONE = np.empty(0, _core.EXTENT)
 _NO_OVERFLOW, _NO_KEYS = np.empty(0, np.uint32), np.empty(0, np.uint64)
 
