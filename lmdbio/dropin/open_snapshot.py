@@ -119,26 +119,15 @@ class OpenSnapshot:
             OSError, Error: the tree cannot be read, or a writer may have overwritten it.
         """
         if name not in self.tables:
-            from lmdbio.locate.key_index import KeyIndex
             from lmdbio.locate.open import number_keys
 
-            engine = self.pages.engine
             try:
-                counted = number_keys(engine, self.meta, record, name)
+                found = number_keys(self.pages, self.meta, record, name, self.doubt)
             except Exception:
                 self.doubt()  # a page of another state is no damage
                 raise
             self.doubt()
-            self.tables[name] = KeyIndex(
-                engine,
-                self.meta,
-                record,
-                pattern=counted.pattern,
-                leaves=lambda: counted.leaves,
-                groups=counted.groups,
-                guard=self.doubt,
-                pages=self.pages,
-            )
+            self.tables[name] = found
         return self.tables[name]
 
     def doubt(self) -> None:

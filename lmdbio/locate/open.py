@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.locate.key_index import Groups
+from lmdbio.locate.key_index import Groups, KeyIndex
 from lmdbio.locate.open_database import OpenFile, guard_state, opening, settled
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.refusals import refuse_headers
@@ -35,7 +35,7 @@ from lmdbio.provenance import (
     name_text,
 )
 from lmdbio.provenance.freshness import Check
-from lmdbio.provenance.keys import KeyPattern, describe
+from lmdbio.provenance.keys import describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, REVERSEKEY
 from lmdbio.remote import absolute, is_url, label
@@ -44,13 +44,14 @@ from lmdbio.system.log import log
 from lmdbio.system.warn import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmdbio.layouts.layout import Layout
     from lmdbio.layouts.wanted import Skip, Wanted
 
 __all__ = [
     "Check",
     "Locate",
-    "NumberedKeys",
     "Order",
     "number_keys",
     "open_record_index",
@@ -246,34 +247,26 @@ def _make_index(
 # --- keys alone ---------------------------------------------------------------------------
 
 
-class NumberedKeys(NamedTuple):
-    """The parts of a ``KeyIndex`` of one database in one state.
-
-    Attributes:
-        pattern: pattern of its keys; None: they follow no pattern.
-        leaves: leaves with their keys counted, in key order; empty where there is a pattern.
-        groups: the records of each key; None: each has one.
-    """
-
-    pattern: KeyPattern | None
-    leaves: _core.Leaves
-    groups: Groups | None
-
-
 def number_keys(
-    engine: _core.Engine, meta: _core.Meta, db: _core.Database, name: bytes | None
-) -> NumberedKeys:
+    pages: _core.Pages,
+    meta: _core.Meta,
+    db: _core.Database,
+    name: bytes | None,
+    guard: Callable[[], None],
+) -> KeyIndex:
     """Number the keys of a database: by the provenance file at its usual place, or by a walk.
 
     Args:
-        engine: Engine of the data file.
+        pages: cached pages of the data file, which the keys are then read from.
         meta, db: the state, and the database ``name`` in it.
+        guard: function that raises when what was read may be of another state.
 
     Raises:
         OSError, Error: the tree cannot be read.
     """
-    with engine.again("pread", depth=32) as pages, contextlib.ExitStack() as opened:
-        file, known = OpenFile(pages, meta, db), None
+    engine = pages.engine
+    with engine.again("pread", depth=32) as reader, contextlib.ExitStack() as opened:
+        file, known = OpenFile(reader, meta, db), None
         provenance, refused = _open_provenance(
             file, name, None, "fast", is_demanded=False, for_records=False
         )
@@ -281,8 +274,8 @@ def number_keys(
             refused.report()
         if provenance is not None:
             known = opened.enter_context(provenance).section(name)
-            provenance.attach(LeafReader(pages, meta.layout))
-        walk = walk_tree(pages, meta, db, keys=True) if known is None else known
+            provenance.attach(LeafReader(reader, meta.layout))
+        walk = walk_tree(reader, meta, db, keys=True) if known is None else known
         tree = Tree(file, walk, is_demanded=False)
         # Read now: the files are closed when they are asked for.
         each = tree.each_key() if db.flags & DUPSORT else None
@@ -290,7 +283,16 @@ def number_keys(
         pattern, leaves = tree.known.keys if known is None else known.keys, np.empty(0, _core.LEAF)
         if pattern is None or known is None:
             leaves = tree.leaves(groups)
-        return NumberedKeys(pattern, leaves, groups)
+    return KeyIndex(
+        engine,
+        meta,
+        db,
+        pattern=pattern,
+        leaves=lambda: leaves,
+        groups=groups,
+        guard=guard,
+        pages=pages,
+    )
 
 
 class _Refused(NamedTuple):
