@@ -142,10 +142,13 @@ class FileSet:
 
 def files_open_max() -> int:
     """Return how many files of a data set may be open at a time (``ulimit -n``)."""
+    return max(1, _bounded(FILES_OPEN_MAX, LIMIT_SHARE))
+
+
+def _bounded(most: int, descriptors_each: int) -> int:
+    """Return ``most``, or as many as the process has descriptors for."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return FILES_OPEN_MAX
-    return max(1, min(FILES_OPEN_MAX, limit // LIMIT_SHARE))
+    return most if limit == resource.RLIM_INFINITY else min(most, limit // descriptors_each)
 
 
 # --- ahead of a thread that opens them ------------------------------------------------------
@@ -177,7 +180,7 @@ def prefetching(
         if done != FILES_TRIED:
             return
         waited = time.monotonic() - begun[0] - (time.thread_time() - begun[1])
-        count = 0 if is_url(paths[0]) else _threads()
+        count = 0 if is_url(paths[0]) else _bounded(THREADS_MAX, DESCRIPTORS_EACH)
         if waited >= FILES_TRIED * WAIT_S and count:
             threads.append(ThreadPoolExecutor(count, "lmdbio-prefetch"))
             with contextlib.suppress(RuntimeError):  # no thread can be started
@@ -189,13 +192,6 @@ def prefetching(
     finally:
         for one in threads:
             one.shutdown(cancel_futures=True)
-
-
-def _threads() -> int:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return THREADS_MAX
-    return min(THREADS_MAX, limit // DESCRIPTORS_EACH)
 
 
 def _prefetch(path: str, beside: Callable[[str], str | os.PathLike[str]] | None) -> None:
