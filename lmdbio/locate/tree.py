@@ -13,7 +13,6 @@ Source: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from lmdbio.locate.open_database import OpenFile, guard_state, guarded
 from lmdbio.provenance import Section, values
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
+from lmdbio.system import fork
 from lmdbio.system.log import WARNING, log
 
 __all__ = ["Tree", "WalkedTree", "walk_tree"]
@@ -110,8 +110,11 @@ class Tree:
         self.known, self._file, self._is_demanded = known, file, is_demanded
         self.reason = ""
         self._section = known if isinstance(known, Section) else None
-        #: One for a process, made when it is needed: a child's parent may hold its own for ever.
-        self._locks: dict[int, threading.Lock] = {}
+        self._lock = threading.Lock()
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
 
     def ask(self, question: Callable[[Section | WalkedTree], Answer]) -> Answer:
         """Return an answer.
@@ -137,7 +140,7 @@ class Tree:
         if self._is_demanded:
             raise error
         pages, meta, database = self._file
-        with self._locks.setdefault(os.getpid(), threading.Lock()):
+        with self._lock:
             found, is_first = self.known, False
             if isinstance(found, Section):
                 with guarded(pages, meta):

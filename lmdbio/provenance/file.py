@@ -35,6 +35,7 @@ from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer_model import replay
 from lmdbio.remote import is_url, label
+from lmdbio.system import fork
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_recorded"]
 
@@ -63,7 +64,7 @@ class Provenance:
         self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
-        self.lock, self._pid = threading.Lock(), os.getpid()
+        self.lock = threading.Lock()
         self._reader: LeafReader | None = None
         self._head = b""
         self._contents = open_contents(path)
@@ -74,6 +75,7 @@ class Provenance:
         except BaseException:
             self.close()
             raise
+        fork.register(self)
         self._by_name = {section.name: section for section in self.sections}
         self.databases = list(self._by_name)
 
@@ -128,15 +130,12 @@ class Provenance:
             raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {names}")
         return found
 
-    def renew_lock(self) -> None:
-        """Make a new lock in a child: a thread that is not there may have held the old one."""
-        if self._pid != os.getpid():
-            self.lock, self._pid = threading.Lock(), os.getpid()
-            self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
+    def _after_fork(self) -> None:
+        self.lock = threading.Lock()
+        self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
 
     def block(self, section: Section, number: int) -> Extents | Leaves:
         """Return the extents or leaves of one block, decoded, perhaps from the cache."""
-        self.renew_lock()
         key = (section._number, number)
         with self.lock:
             known = self._cache.get(key)
@@ -164,7 +163,6 @@ class Provenance:
 
     def forget_blocks(self) -> None:
         """Free the blocks and tables that are kept."""
-        self.renew_lock()
         with self.lock:
             self._cache.clear()
             self._cache_bytes = 0
@@ -338,7 +336,6 @@ class Section:
 
     def _replayed(self, history: History) -> Extents:
         """Return the extents of all records, computed once (dtype ``EXTENT``, read-only)."""
-        self._owner.renew_lock()
         with self._owner.lock:
             if self._table is None:
                 self._table = self._replay(history)
