@@ -18,9 +18,8 @@ Source: DeepIO (home, mixed, slices), LBANN's data store (first), the HDMLP thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +27,6 @@ import numpy.typing as npt
 from lmdbio.placement import owners
 from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.planning.shuffle import Shuffle
-
-if TYPE_CHECKING:
-    from lmdbio import _core
-    from lmdbio.placement.homes import Homes, Room
 
 __all__ = ["FIRST", "FREQUENCY", "HOME", "MIXED", "NONE", "SLICES", "Placement"]
 
@@ -82,29 +77,6 @@ class Placement:
     def hands_on(self) -> bool:
         """Whether nothing is cached, and rows count by the root that has read them for all."""
         return self.streams and not self.owns_grains
-
-    def homes(
-        self,
-        run: Callable[[int, int], _core.Extents],
-        count: int,
-        rooms: Sequence[Room],
-        request_bytes_max: int,
-        left: Sequence[int | None] = (),
-    ) -> Homes:
-        """Return the grains that each root caches, and the owner of each record.
-
-        Args:
-            run: function that returns the extents of records from one to another.
-            count: number of records.
-            rooms: room of each root, which stays empty where no grains are cached.
-            request_bytes_max: largest size of a request, bytes.
-            left: end of the part that each root has left from an earlier job, bytes, or None.
-        """
-        from lmdbio.placement.homes import Homes  # others begin sooner without it
-
-        return Homes.fitting(
-            run, count, rooms, request_bytes_max, left, are_owned=self.owns_grains
-        )
 
     def owners(
         self, schedule: Schedule, sizes: I64, rooms: Sequence[int], *, is_warm: bool

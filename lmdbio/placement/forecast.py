@@ -267,11 +267,12 @@ class Outlook:
     def homes(self) -> Homes:
         """The parts of the file that roots hold all the time."""
         extents, rooms = self._extents, [self._job.tiers] * self._job.nodes
-        return self._placement.homes(
+        return Homes.fitting(
             lambda first, end: extents[first:end],
             len(extents),
             rooms,
             self._options.request_bytes_max,
+            are_owned=self._placement.owns_grains,
         )
 
     @cached_property

@@ -192,7 +192,7 @@ class Homes:
         """
         starts = range(0, count, PART)
         ends = (run(first, min(count, first + PART)) for first in starts)
-        end = max(int((part["offset"] + part["length"]).max()) for part in ends)
+        end = max((int((part["offset"] + part["length"]).max()) for part in ends), default=0)
         least = min(sum(one) for one in rooms)
         grain = grain_bytes(request_bytes_max, least, end // len(rooms))
         parts = (run(first, min(count, first + PART)) for first in starts)

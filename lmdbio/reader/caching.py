@@ -227,7 +227,7 @@ def _store(
     Raises:
         MemoryError, OSError: it cannot be had.
     """
-    from lmdbio.placement.homes import Room
+    from lmdbio.placement.homes import Homes, Room
     from lmdbio.placement.sources import HomeSources
     from lmdbio.reader.record_rows import RecordStore
     from lmdbio.reader.shard_rows import ShardStore
@@ -238,7 +238,10 @@ def _store(
         memory = _core.MappedMemory(max(1, offers[team].need))
         return RecordStore(request.rule, team, tuple(one.memory for one in rooms), memory)
     request_bytes, left = min(one.request_bytes_max for one in offers), [o.left for o in offers]
-    homes = request.rule.homes(index.run, schedule.count, rooms, request_bytes, left)
+    are_owned = request.rule.owns_grains
+    homes = Homes.fitting(
+        index.run, schedule.count, rooms, request_bytes, left, are_owned=are_owned
+    )
     sources = HomeSources(schedule, homes)
     return ShardStore(sources, team, rooms[team], source, request.left, waits=request.is_warm)
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from dataclasses import replace
 
-from lmdbio import _core
 from lmdbio.cache import LIMITS, CacheFile, CacheLimits, CacheShard, on_disk
-from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
-from lmdbio.placement.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.placement.homes import Homes, Room
 from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.records import Records
+from lmdbio.system.amounts import BYTES_MAX
 from lmdbio.system.log import WARNING, log
 
 __all__ = ["PROCESS_LIMITS", "even_homes", "is_far", "cache_part"]
 
-#: Records whose extents are looked up at once.
-PART = 2**18
 #: Threads that wait for a batch have all of its reads in flight.
 PROCESS_LIMITS = replace(LIMITS, load_bytes=32 << 20)
 
@@ -33,19 +29,8 @@ def even_homes(records: Records, parts: int) -> Homes:
         ValueError: there are too many parts.
         OSError, Error: where records lie cannot be read.
     """
-    index = records._source
-    ends = [int((part["offset"] + part["length"]).max()) for part in _extents(index)]
-    end = max(ends, default=0)
-    share = end // parts
-    grains = Grains.of(_extents(index), end, grain_bytes(REQUEST_BYTES_MAX, share, share))
-    rooms = [(len(grains.used) + grains.span_max) << grains.bits] * parts
-    return Homes.of(grains, rooms, index.count, index.run)
-
-
-def _extents(index: RecordIndex) -> Iterator[_core.Extents]:
-    """Yield the extents of all records, some at a time."""
-    for first in range(0, index.count, PART):
-        yield index.run(first, min(index.count, first + PART))
+    index, rooms = records._source, [Room(BYTES_MAX)] * parts
+    return Homes.fitting(index.run, index.count, rooms, REQUEST_BYTES_MAX)
 
 
 def is_far(records: Records) -> bool:
