@@ -192,10 +192,6 @@ class RecordSources(CachedSources):
 
     owners: RecordOwners
 
-    def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (as of HomeSources)
-        """Return True: a root tells itself which rows it reads first."""
-        return True
-
     def _rooted(self, records: I64, uses: Iterable[Uses]) -> tuple[U16, I64]:
         roots = np.empty(len(records), np.uint16)
         for epoch, some, teams in uses:

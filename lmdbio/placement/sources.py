@@ -103,7 +103,19 @@ class RoundUses(NamedTuple):
         return self._replace(records=held[ascending], order=place[self.order])
 
 
-class WindowSources:
+class RowOrigins:
+    """The answers of sources whose rows all count by the root that brings them."""
+
+    def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (in all epochs)
+        """Whether what is used in an epoch was read before that began."""
+        return True
+
+    def passing(self, records: I64) -> Flags | None:  # noqa: ARG002 (none are)
+        """Return which records are read for one round alone; None: no record is."""
+        return None
+
+
+class WindowSources(RowOrigins):
     """Says who brings what, for a schedule whose order roots read window by window.
 
     Args:
@@ -130,13 +142,6 @@ class WindowSources:
         tables = [self.sequence.rounds(one).table for one in range(epoch, last + 1)]
         return BlockSources(*_core.find_block_sources(tables, epoch, self._roots, places))
 
-    def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (as of HomeSources)
-        """Return True: a window's rows count by the root that brings them."""
-        return True
-
-    def passing(self, records: I64) -> None:
-        """Return None: no row counts as one that is read for one round alone."""
-
     def uses(self, one: Round, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` reads for a round."""
         table = self.sequence.rounds(one.epoch).table
@@ -145,7 +150,7 @@ class WindowSources:
 
 
 @dataclass(frozen=True)
-class CachedSources(ABC):
+class CachedSources(RowOrigins, ABC):
     """Says who brings what, where roots cache records: a round is a block of all teams.
 
     A root brings for it those records of its own that any team uses in the block.
@@ -161,19 +166,12 @@ class CachedSources(ABC):
         object.__setattr__(self, "_seats", seats(self.schedule))
 
     @abstractmethod
-    def is_there(self, epoch: int) -> bool:
-        """Whether what is used in an epoch was read before that began."""
-
-    @abstractmethod
     def _rooted(self, records: I64, uses: Iterable[Uses]) -> tuple[U16, I64]:
         """Return a table of roots, and the place in it of each of some records.
 
         Args:
             uses: runs of the records, by epoch and team.
         """
-
-    def passing(self, records: I64) -> None:  # noqa: B027 (None is the answer)
-        """Return None: no record is read for one round alone."""
 
     @property
     def blocks(self) -> int | None:
@@ -234,7 +232,7 @@ class HomeSources(CachedSources):
 
 
 @dataclass(frozen=True)
-class HybridSources:
+class HybridSources(RowOrigins):
     """Says who brings what, for a schedule whose order is mixed.
 
     Attributes:
@@ -245,13 +243,11 @@ class HybridSources:
 
     home: HomeSources
     sequence: RoundSequence = field(init=False)
-    _seats: _core.Seats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         schedule = self.home.schedule
         assert schedule.epochs is not None
         object.__setattr__(self, "sequence", RoundSequence(schedule.epochs, len(schedule.teams)))
-        object.__setattr__(self, "_seats", seats(schedule))
 
     def is_there(self, epoch: int) -> bool:
         """Whether records with a home that are used in an epoch were read before it began."""
@@ -300,7 +296,7 @@ class HybridSources:
         roots = self._roots(one.epoch, records)
         # By rows, since a record that streams has its root for this round alone.
         first, at = begin - schedule.first_place, np.arange(len(records))
-        found = RoundUses(*_core.find_home_uses(roots, root, self._seats, first, at))
+        found = RoundUses(*_core.find_home_uses(roots, root, self.home._seats, first, at))
         return found.by_record(records)
 
     def _roots(self, epoch: int, records: I64) -> U16:
