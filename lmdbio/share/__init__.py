@@ -9,9 +9,9 @@ Uses mpi4py, ``planning`` and ``_core``.
     team      the ranks of a node that one root serves; the root is its first
 
 A transport (``transport``) carries the messages of a job: MPI (``mpi``, ``mpi_channel``), or
-sockets of our own (``sockets``, ``socket_channel``, ``node_memory``), where torch.distributed or
-another store lets the ranks meet (``meeting``). Each node has a window, in which each root owns a
-part, and the part of node rank 0 begins with the control area (csrc/window.h):
+sockets of our own (``sockets``, ``node_memory``), where torch.distributed or another store lets
+the ranks meet (``meeting``). Each node has a window, in which each root owns a part, and the part
+of node rank 0 begins with the control area (csrc/window.h):
 
     [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
      part of node rank 0, a root                                 next root's part

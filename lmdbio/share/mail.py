@@ -3,7 +3,7 @@
 One thread of each root sends and receives; no call here waits. Letters of all Readers of a job
 travel over one channel (``share.transport``). So the end of a Reader needs no other rank: a letter
 that comes too late carries the number of its Reader, and the receiver drops it. For a rank that is
-lost the channel knows who it was, and why: that makes a letter as if the rank had failed.
+lost the transport knows who it was, and why: that makes a letter as if the rank had failed.
 
 A thread that expects a letter probes and sleeps: a receive that blocks would burn a core.
 """
@@ -87,6 +87,7 @@ class Mail:
         self._number = number
         self._tag = number % (TAGS // TAGS_OF_READER) * TAGS_OF_READER
         self._has_lost = False  # whether the letter that tells of a lost rank was handed out
+        self._lost = transport.lost
         self.channel = transport.begin_reader(number)
         self._closed = False
 
@@ -132,7 +133,7 @@ class Mail:
 
     def _letter_of_lost(self) -> Letter | None:
         """Return, once, the letter that a lost rank would have sent."""
-        lost = None if self._has_lost else self.channel.lost()
+        lost = None if self._has_lost else self._lost()
         if lost is None:
             return None
         self._has_lost = True

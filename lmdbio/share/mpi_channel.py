@@ -16,7 +16,6 @@ import atexit
 import ctypes
 import os
 import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -29,7 +28,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.share.memory import wait_unused
-from lmdbio.share.transport import end_messages
+from lmdbio.share.transport import Channel, end_messages
 
 __all__ = ["MpiChannel", "find_functions", "free_closed", "handle_of", "register"]
 
@@ -83,23 +82,22 @@ def handle_of(mpi: Any, what: Any) -> int:
 _channels: weakref.WeakSet[MpiChannel] = weakref.WeakSet()
 
 
-class MpiChannel:
+class MpiChannel(Channel):
     """The duplicate of one communicator, over which the letters of all its Readers travel.
 
     It counts the letters sent and received, so that none is under way when it ends: an MPI may
-    hand an old letter to the communicator that comes next. Threads of several Readers share it.
+    hand an old letter to the communicator that comes next. Messages of exchanges count as letters
+    (``share.exchange``).
 
     Attributes:
-        readers: number of Readers so far.
         users: Readers that have not ended.
-        exchanges: exchanges of Readers; their messages count as letters (``share.exchange``).
     """
 
     def __init__(self, comm: Any, mpi: Any) -> None:
+        super().__init__()
         size: int = comm.size
         self._mpi = mpi
         self._pid = os.getpid()
-        self.readers = 0
         self.users = 0
         self._made: list[Any] = []  # the duplicate, from when it is made until it is freed
         self._is_closed = False
@@ -109,10 +107,6 @@ class MpiChannel:
         self._expected = np.zeros(size, np.int64)  # letters that others have sent, once they told
         self._telling: list[Any] = []  # the request of the Ialltoall that tells it
         self._status = mpi.Status()
-        self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._ended: list[_core.Exchange] = []  # exchanges that left something under way
-        # The collector may close a Mail at any moment of any thread, so also of one that is here.
-        self._lock = threading.RLock()
         _channels.add(self)
 
     @property
@@ -128,26 +122,13 @@ class MpiChannel:
     def take_over(
         self, exchange: _core.Exchange, ranks: Sequence[int], step: Callable[[], bool]
     ) -> None:
-        """Look after what an exchange has left under way, and count its messages.
-
-        Args:
-            exchange: exchange that ends.
-            ranks: ranks of its roots.
-            step: carries on what is under way; returns whether nothing is any more.
-        """
+        """Look after what an exchange has left under way, and count its messages."""
         if self._mpi.Is_finalized():
             return
         with self._lock:
-            if not step():
-                self._ended.append(exchange)
+            super().take_over(exchange, ranks, step)
             for counts, own in zip(exchange.messages(), (self._sent, self._received), strict=True):
                 own[list(ranks)] += counts
-
-    def step(self) -> bool:
-        """Carry on what exchanges have left under way; return whether there is none left."""
-        with self._lock:
-            self._ended = [each for each in self._ended if not each.step()]
-            return not self._ended
 
     def send(self, to: int, tag: int, text: bytes) -> None:
         """Send a letter to a rank; return at once. Drop it where the channel is closed."""
@@ -178,10 +159,6 @@ class MpiChannel:
         found.Recv([text, self._mpi.BYTE])
         self._received[sender] += 1
         return sender, bytes(text)
-
-    def lost(self) -> tuple[int, str] | None:
-        """Return None: a launcher of MPI ends a job of which a rank is lost."""
-        return None
 
     def begin(self, group: Any, number: int) -> None:
         """Begin a Reader of that number. Collective over the communicator the first time.

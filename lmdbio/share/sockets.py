@@ -32,8 +32,7 @@ from lmdbio.share import meeting
 from lmdbio.share.meeting import MEET, Home, Store, connect, meet, own_host, own_near
 from lmdbio.share.memory import wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
-from lmdbio.share.socket_channel import SocketChannel
-from lmdbio.share.transport import describe, end_messages
+from lmdbio.share.transport import Channel, describe, end_messages
 
 __all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
 
@@ -105,6 +104,42 @@ class _Gathering:
         """Return what each rank gave."""
         answers, first = self._known[0], self._transport.size - self._transport.rank
         return answers[first:] + answers[:first]
+
+
+class SocketChannel(Channel):
+    """Letters and rows of a job's Readers, over its mesh (csrc/mesh.h)."""
+
+    def __init__(self, transport: SocketTransport) -> None:
+        super().__init__()
+        self._transport, self._mesh = transport, transport.mesh
+
+    @property
+    def is_open(self) -> bool:
+        """Whether letters can be sent and taken."""
+        return self._transport.is_open
+
+    @property
+    def communicator(self) -> int:
+        """The handle that an exchange sends over."""
+        return self._mesh.library()[1]
+
+    def begin(self, number: int) -> None:
+        """Begin a Reader of that number."""
+        with self._lock:
+            self.step()
+            self.readers = number + 1
+
+    def leave(self) -> None:
+        """Do nothing: a letter that comes too late names its Reader, and is dropped."""
+
+    def send(self, to: int, tag: int, text: bytes) -> None:
+        """Send a letter to a rank; return at once."""
+        if self.is_open:
+            self._mesh.send(to, tag, text)
+
+    def receive(self, tag: int) -> tuple[int, bytes] | None:
+        """Return (sender, text) of a letter with this tag, None if none has come."""
+        return self._mesh.take(tag)
 
 
 class SocketTransport:

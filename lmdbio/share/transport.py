@@ -9,6 +9,9 @@ or the transport raises ``PeerError``, which names the rank (sockets).
 
 from __future__ import annotations
 
+import threading
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -122,7 +125,7 @@ class NodeGroup(Protocol):
         """Free it. Collective over the group."""
 
 
-class Channel(Protocol):
+class Channel(ABC):
     """Letters of all Readers of a job, and the rows that their roots exchange. Threads share it.
 
     Attributes:
@@ -130,31 +133,40 @@ class Channel(Protocol):
         exchanges: exchanges of Readers that have not ended.
     """
 
-    readers: int
-    exchanges: Any
+    def __init__(self) -> None:
+        self.readers = 0
+        self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._ended: list[_core.Exchange] = []  # exchanges that left something under way
+        # The collector may close a Mail at any moment of any thread, so also of one that is here.
+        self._lock = threading.RLock()
 
     @property
+    @abstractmethod
     def is_open(self) -> bool:
         """Whether letters can be sent and taken."""
 
     @property
+    @abstractmethod
     def communicator(self) -> int:
         """The handle that an exchange sends over, as an integer of its bytes."""
 
+    @abstractmethod
     def leave(self) -> None:
         """Note that a Reader has ended."""
 
+    @abstractmethod
     def send(self, to: int, tag: int, text: bytes) -> None:
         """Send a letter to a rank; return at once. Drop it where the channel is closed."""
 
+    @abstractmethod
     def receive(self, tag: int) -> tuple[int, bytes] | None:
         """Return (sender, text) of a letter with this tag, None if none has come."""
 
-    def lost(self) -> tuple[int, str] | None:
-        """Return the first rank that ended unexpectedly, and why; None: none is known."""
-
     def take_over(
-        self, exchange: _core.Exchange, ranks: Sequence[int], step: Callable[[], bool]
+        self,
+        exchange: _core.Exchange,
+        ranks: Sequence[int],  # noqa: ARG002 (for those that count messages)
+        step: Callable[[], bool],
     ) -> None:
         """Look after what an exchange has left under way.
 
@@ -163,6 +175,15 @@ class Channel(Protocol):
             ranks: ranks of its roots.
             step: carries on what is under way; returns whether nothing is any more.
         """
+        with self._lock:
+            if not step():
+                self._ended.append(exchange)
+
+    def step(self) -> bool:
+        """Carry on what exchanges have left under way; return whether there is none left."""
+        with self._lock:
+            self._ended = [each for each in self._ended if not each.step()]
+            return not self._ended
 
 
 class Transport(Protocol):
