@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.placement.sources import CachedSources, Uses, records_at, seats
+from lmdbio.placement.sources import CachedSources, Uses, seats
 from lmdbio.planning.deal import NOBODY
 from lmdbio.planning.schedule import Places, Schedule
 
@@ -296,9 +296,8 @@ def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
     while first < end:
         epoch, within = divmod(begin + first, count)
         last = min(end, first + PART, first + count - within)
-        places = Places(first, 0, 1, (range(last - first),))
         teams = _core.find_teams(sitting, np.arange(first, last))
-        yield epoch, records_at(schedule, [places]), teams
+        yield epoch, schedule.sequence(range(first, last)).view(np.int64), teams
         first = last
 
 
@@ -335,7 +334,7 @@ def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
             first = places.first + number * places.step
             some = places._replace(first=first, repeats=repeats)
             numbers = ((some.numbers() + begin) // schedule.count).astype(np.uint32)
-            yield numbers, records_at(schedule, [some])
+            yield numbers, schedule.records_at([some])
 
 
 def _own_places(schedule: Schedule, team: int) -> list[Places]:

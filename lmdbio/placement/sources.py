@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.rounds import Round, RoundSequence
-from lmdbio.planning.schedule import Places, Schedule
+from lmdbio.planning.schedule import Schedule, filled
 
 if TYPE_CHECKING:
     from lmdbio.placement.homes import Homes
@@ -41,7 +41,6 @@ __all__ = [
     "RoundUses",
     "Uses",
     "WindowSources",
-    "records_at",
     "row_epochs",
     "seats",
 ]
@@ -135,7 +134,7 @@ class WindowSources(RowOrigins):
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule = self._schedule
-        places = _filled(schedule.team_places(number, team), schedule.first_place)
+        places = filled(schedule.team_places(number, team), schedule.first_place)
         epoch = last = 0
         if places:
             epoch, last = places[0].begin // self._count, places[-1].last // self._count
@@ -181,10 +180,7 @@ class CachedSources(RowOrigins, ABC):
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from; root -1: the file."""
         schedule = self.schedule
-        if schedule.assignment.is_dealt:
-            records = schedule.team_records(number, team).view(np.int64)
-        else:
-            records = records_at(schedule, schedule.team_places(number, team))
+        records = schedule.team_records(number, team).view(np.int64)
         table, places = self._rooted(records, _uses_of_team(schedule, number, team))
         order, roots, begins = _core.find_homes(table, places)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
@@ -197,8 +193,7 @@ class CachedSources(RowOrigins, ABC):
             records = held.view(np.int64)
         else:
             span = schedule.span(number)
-            first, places = span.start, Places(span.start, 0, 1, (range(len(span)),))
-            records = records_at(schedule, [places])
+            first, records = span.start, schedule.sequence(span).view(np.int64)
         table, at = self._rooted(records, _uses_of_block(schedule, self._seats, number))
         found = RoundUses(*_core.find_home_uses(table, root, self._seats, first, at, takers))
         return found if at is records else found.by_record(records)
@@ -260,7 +255,7 @@ class HybridSources(RowOrigins):
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
         schedule, epochs = self.home.schedule, self.sequence.epochs
-        parts = _filled(schedule.team_places(number, team), schedule.first_place)
+        parts = filled(schedule.team_places(number, team), schedule.first_place)
         places = np.concatenate([np.empty(0, np.int64), *(p.numbers() for p in parts)])
         records = epochs.samples(places)
         rounds, roots = np.empty_like(places), np.empty(len(places), np.uint16)
@@ -334,37 +329,18 @@ def seats(schedule: Schedule) -> _core.Seats:
     )
 
 
-def records_at(schedule: Schedule, places: Sequence[Places]) -> I64:
-    """Return the records at places that count from the start of a schedule, in their order."""
-    epochs = schedule.orders
-    count, places = schedule.count, _filled(places, schedule.first_place)
-    if not places:
-        return np.empty(0, np.int64)
-    shuffle, is_mixed = epochs.shuffle, epochs.shuffle.held and epochs.seed is not None
-    if shuffle.order is not None or is_mixed or epochs.is_stepped:
-        return epochs.samples(np.concatenate([p.numbers() for p in places]))
-    first, last = places[0].begin // count, places[-1].last // count
-    shufflings = [epochs.epoch(number).shuffling for number in range(first, last + 1)]
-    return _core.find_records(shufflings, first, places)
-
-
 def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, int]]:
     """Return the epochs of a block's rows: the number of each, and the first row behind it."""
     start, count = schedule.first_place, schedule.epoch_places
     if schedule.assignment.is_dealt:
         return _epochs_of((schedule.dealt(number).places_of(team) + start) // count)
-    places = _filled(schedule.team_places(number, team), start)
+    places = filled(schedule.team_places(number, team), schedule.first_place)
     if not places:
         return []
     low = places[0].begin // count
     if low == places[-1].last // count:
         return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
     return _epochs_of(np.concatenate([p.numbers() for p in places]) // count)
-
-
-def _filled(places: Sequence[Places], start: int) -> list[Places]:
-    """Return those with any place, counted from ``start`` places before."""
-    return [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
 
 
 def _uses_of_team(schedule: Schedule, number: int, team: int) -> Iterator[Uses]:

@@ -28,7 +28,7 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -38,13 +38,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.planning.order import Epochs, split_share
 from lmdbio.system.amounts import refuse_unknown
 
 if TYPE_CHECKING:
     from lmdbio.planning.deal import Dealt, Owner
 
-__all__ = ["ASSIGNMENTS", "Assignment", "Places", "Run", "Schedule", "merged"]
+__all__ = ["ASSIGNMENTS", "Assignment", "Places", "Run", "Schedule", "filled", "merged"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -129,6 +130,11 @@ class Places(NamedTuple):
         once = np.concatenate([np.empty(0, np.int64), *runs])
         times = self.first + np.arange(self.repeats)[:, np.newaxis] * self.step
         return np.asarray((times + once).ravel(), np.int64)
+
+
+def filled(places: Sequence[Places], start: int) -> list[Places]:
+    """Return those with any place, counted from ``start`` places before."""
+    return [p._replace(first=p.first + start) for p in places if p.repeats and any(p.runs)]
 
 
 def merged(ranges: Iterable[range]) -> tuple[range, ...]:
@@ -389,19 +395,20 @@ class Schedule:
 
     # --- records
 
-    def _at(self, places: npt.NDArray[np.int64]) -> U64:
-        """Record numbers at some places."""
+    def records_at(self, places: Sequence[Places]) -> npt.NDArray[np.int64]:
+        """Return the records at places, counted from the start of the sequence, in their order."""
+        places = filled(places, self.first_place)
         if self.epochs is not None:
-            return self.epochs.samples(places + self.start).view(np.uint64)
-        return np.asarray((places + self.start % self.count) % self.count, np.uint64)
+            return _shuffled(self.epochs, places)
+        numbers = [p.numbers() for p in places]
+        return np.concatenate([np.empty(0, np.int64), *numbers]) % self.count
 
     def sequence(self, places: range) -> U64:
         """Record numbers at neighbouring places, counted from the start of the sequence."""
-        first, length = places.start, len(places)
-        origin = (self.start + first) % self.count
+        origin, length = (self.start + places.start) % self.count, len(places)
         if self.epochs is None and origin + length <= self.count:
             return np.arange(origin, origin + length, dtype=np.uint64)
-        return self._at(np.arange(first, first + length))
+        return self.records_at([Places(places.start, 0, 1, (range(length),))]).view(np.uint64)
 
     def dealt(self, block: int) -> Dealt:
         """Return which team takes which record of a block; of ``local`` alone."""
@@ -427,8 +434,7 @@ class Schedule:
         if self.assignment.has_chunks:
             chunk = self.chunk(block, team)
             return self.sequence(range(chunk, chunk + self._team_rows(block, team)))
-        places = [some.numbers() for some in self.team_places(block, team)]
-        return self._at(np.concatenate(places))
+        return self.records_at(self.team_places(block, team)).view(np.uint64)
 
     def course(self, block: int) -> tuple[Run, ...]:
         """All records of a block of one iteration, in the order of the sequence, by team."""
@@ -457,6 +463,18 @@ class Schedule:
         """
         assert not self.assignment.is_dealt
         return tuple(map(len, merged(self.share(rank) for rank in self.teams[team])))
+
+
+def _shuffled(epochs: Epochs, places: list[Places]) -> npt.NDArray[np.int64]:
+    """Return the records at places of the endless sequence of epochs."""
+    if not places:
+        return np.empty(0, np.int64)
+    shuffle, is_mixed = epochs.shuffle, epochs.shuffle.held and epochs.seed is not None
+    if shuffle.order is not None or is_mixed or epochs.is_stepped:
+        return epochs.samples(np.concatenate([p.numbers() for p in places]))
+    first, last = places[0].begin // epochs.count, places[-1].last // epochs.count
+    shufflings = [epochs.epoch(number).shuffling for number in range(first, last + 1)]
+    return _core.find_records(shufflings, first, places)
 
 
 def _dealt(plain: Schedule, owner: Owner, number: int) -> Dealt:

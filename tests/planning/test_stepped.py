@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lmdbio.placement import homes
-from lmdbio.placement.sources import HomeSources, records_at, row_epochs
+from lmdbio.placement.sources import HomeSources, row_epochs
 from lmdbio.planning.order import Steps
 from lmdbio.planning.schedule import Places, Schedule
 from lmdbio.planning.stepped import SteppedEpochs
@@ -87,8 +87,8 @@ def test_roots_find_the_records_and_the_epochs_of_their_rows(
         for team in range(len(schedule.teams)):
             places: tuple[Places, ...] = schedule.team_places(block, team)
             records = schedule.team_records(block, team).tolist()
-            assert records_at(schedule, list(places)).tolist() == records
             numbers = np.concatenate([one.numbers() for one in places]) + schedule.first_place
+            assert epochs.samples(numbers).tolist() == records
             found: list[int] = []
             for number, end in row_epochs(schedule, block, team):
                 found += [number] * (end - len(found))
