@@ -19,7 +19,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
+from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header, read_sums
 from lmdbio.cache.source import SourceState
 from lmdbio.system import fork
 from lmdbio.system.log import log
@@ -157,7 +157,10 @@ class CacheFile:
             if flags & os.O_CREAT:
                 return cls(str(path), file, Header(source), is_new=True)
             try:
-                return cls(str(path), file, cls._found(file.fd, source), is_new=False)
+                found = Header.read(file.fd)
+                if found.source != source:
+                    raise ValueError("the data file has changed since")
+                return cls(str(path), file, found, is_new=False)
             except ValueError as error:
                 log(f"{path}: is filled anew: {error}")
                 return cls(str(path), file, Header(source), is_new=True)
@@ -166,20 +169,6 @@ class CacheFile:
             if isinstance(error, OSError):
                 error.filename = str(path)
             raise
-
-    @staticmethod
-    def _found(fd: int, source: SourceState) -> Header:
-        """Return the header of a file whose pages can be taken over.
-
-        Raises:
-            ValueError: they cannot, and why.
-        """
-        found, size = Header.parse(os.pread(fd, HEADER_BYTES, 0)), os.fstat(fd).st_size
-        if found.source != source:
-            raise ValueError("the data file has changed since")
-        if size != found.size:
-            raise ValueError(f"it has {size} bytes instead of {found.size}")
-        return found
 
     # --- what it keeps
 
@@ -207,8 +196,9 @@ class CacheFile:
             OSError: there is none.
         """
         if self._is_new:
-            self._truncate(0)
-            self._write(memoryview(self.header.pack()), 0)
+            with self._named():
+                os.ftruncate(self._fd, 0)
+                self._write(memoryview(self.header.pack()), 0)
 
     def keep(self, first: int, end: int) -> npt.NDArray[np.uint32]:
         """Say which pages it is to keep, and give the room of all others back.
@@ -231,19 +221,14 @@ class CacheFile:
                     raise
                 log(f"{self.path}: is filled anew: {error.strerror}")
                 self._is_new = True
-        if self._is_new:
-            self._truncate(HEADER_BYTES)  # whose room it keeps
-        self._truncate(self.header.size)
-        self._write(memoryview(self.header.pack()), 0)
-        raw = (
-            b""
-            if self._is_new
-            else self._read(SUM_BYTES * (end - first), Header.sum_offset(first))
-        )
-        sums = np.zeros(end - first, np.uint32)
-        found = np.frombuffer(raw[: len(raw) // SUM_BYTES * SUM_BYTES], np.uint32)
-        sums[: len(found)] = found
-        return sums
+        with self._named():
+            if self._is_new:
+                os.ftruncate(self._fd, HEADER_BYTES)  # whose room it keeps
+            os.ftruncate(self._fd, self.header.size)
+            self._write(memoryview(self.header.pack()), 0)
+            if self._is_new:
+                return np.zeros(end - first, np.uint32)
+            return read_sums(self._fd, first, end)
 
     def _release(self, before: Header) -> None:
         """Give back the room of pages, and their sums, that it kept and is to keep no more."""
@@ -273,8 +258,9 @@ class CacheFile:
                 raise OSError(errno.EBADF, "it is closed", self.path)
             self._is_written = True
         try:
-            self._write(memory, self.header.data_offset + page * PAGE_BYTES)
-            self._write(sums.data.cast("B"), Header.sum_offset(page))
+            with self._named():
+                self._write(memory, self.header.data_offset + page * PAGE_BYTES)
+                self._write(sums.data.cast("B"), Header.sum_offset(page))
         finally:
             with self._guard:
                 self._is_written = False
@@ -292,37 +278,21 @@ class CacheFile:
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
         return engine
 
-    def _truncate(self, size: int) -> None:
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have errors say the path of the file."""
         try:
-            os.ftruncate(self._fd, size)
+            yield
         except OSError as error:
             error.filename = self.path
             raise
 
     def _write(self, memory: memoryview, offset: int) -> None:
         while len(memory):
-            try:
-                written = os.pwrite(self._fd, memory, offset)
-            except OSError as error:
-                error.filename = self.path
-                raise
+            written = os.pwrite(self._fd, memory, offset)
             if written == 0:
-                raise OSError(errno.EIO, "nothing was written", self.path)
+                raise OSError(errno.EIO, "nothing was written")
             memory, offset = memory[written:], offset + written
-
-    def _read(self, size: int, offset: int) -> bytes:
-        parts: list[bytes] = []
-        while size:
-            try:
-                part = os.pread(self._fd, min(size, 1 << 30), offset)
-            except OSError as error:
-                error.filename = self.path
-                raise
-            if not part:
-                break
-            parts.append(part)
-            size, offset = size - len(part), offset + len(part)
-        return b"".join(parts)
 
     def close(self) -> None:
         """Unlock and close it, and remove it if nothing was ever kept. May be called twice.

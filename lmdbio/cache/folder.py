@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache.cache_file import lock
-from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
+from lmdbio.cache.layout import PAGE_BYTES, SUFFIX, Header, read_sums
 from lmdbio.system.frozen import dataclass
 from lmdbio.system.posix import OPEN_FLAGS, fcntl
 
@@ -84,9 +84,7 @@ def _inspect(path: Path) -> Entry | None:
             fcntl.flock(fd, fcntl.LOCK_UN)  # a job that begins wants it
             disk_bytes, used_s = status.st_blocks * 512, status.st_mtime
             try:
-                header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
-                if status.st_size != header.size:
-                    raise ValueError(f"it has {status.st_size} bytes instead of {header.size}")
+                header = Header.read(fd)
             except ValueError as error:
                 return Entry(
                     path, "", "damaged", str(error), is_open, 0, disk_bytes, 0, 0, 0, used_s
@@ -116,12 +114,7 @@ def _inspect(path: Path) -> Entry | None:
 def _sums(fd: int, header: Header) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
     """Yield the sums of all pages that a file may keep, some at a time, and the first's number."""
     for first in range(header.first, header.end, PART):
-        count = min(PART, header.end - first)
-        raw = os.pread(fd, SUM_BYTES * count, Header.sum_offset(first))
-        sums = np.zeros(count, np.uint32)
-        found = np.frombuffer(raw[: len(raw) // SUM_BYTES * SUM_BYTES], np.uint32)
-        sums[: len(found)] = found
-        yield first, sums
+        yield first, read_sums(fd, first, min(first + PART, header.end))
 
 
 def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
@@ -140,7 +133,7 @@ def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tu
     """
     intact = damaged = 0
     with _opened(path) as fd:
-        header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
+        header = Header.read(fd)
         memory = _core.Memory(PART * PAGE_BYTES)
         view = memoryview(_core.lend(memory.address, memory.size, memory)).cast("B")
         for first, sums in _sums(fd, header):

@@ -10,12 +10,16 @@ a line with a magic and a CRC32C of the rest of it, and JSON.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache.source import SourceState
 
-__all__ = ["HEADER_BYTES", "MAGIC", "PAGE_BYTES", "SUFFIX", "Header"]
+__all__ = ["HEADER_BYTES", "MAGIC", "PAGE_BYTES", "SUFFIX", "Header", "read_sums"]
 
 SUFFIX = ".lmdbio-cache"
 MAGIC = b"lmdbio cache 1 "
@@ -90,3 +94,33 @@ class Header:
         if not 0 <= header.first <= header.end <= header.pages:
             raise ValueError(f"it keeps pages {header.first} to {header.end} of {header.pages}")
         return header
+
+    @classmethod
+    def read(cls, fd: int) -> Header:
+        """Return the header of a cache file that is as long as it says.
+
+        Raises:
+            ValueError: it is none, or damaged, and why.
+            OSError: it cannot be read.
+        """
+        header, size = cls.parse(os.pread(fd, HEADER_BYTES, 0)), os.fstat(fd).st_size
+        if size != header.size:
+            raise ValueError(f"it has {size} bytes instead of {header.size}")
+        return header
+
+
+def read_sums(fd: int, first: int, end: int) -> npt.NDArray[np.uint32]:
+    """Return the sums of pages in a cache file, 0 where one is not there.
+
+    Args:
+        fd: descriptor of the file.
+        first, end: numbers of pages.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    sums = np.zeros(end - first, np.uint32)
+    left, offset = sums.view(np.uint8).data, Header.sum_offset(first)
+    while left and (count := os.preadv(fd, [left], offset)):
+        left, offset = left[count:], offset + count
+    return sums
