@@ -138,34 +138,16 @@ class Environment:
             raise ValueError(f"a request takes 0 to {REQUEST_MAX:g} s, not {self.file_request}")
 
     def file_rate(self, clients: int) -> float:
-        """M per second that one of so many clients gets from the file system (equation 3.5).
-
-        Raises:
-            ValueError: there is no client.
-        """
-        if clients < 1:
-            raise ValueError(f"the file system has at least 1 client, not {clients}")
+        """M per second that one of so many clients, at least 1, gets from it (equation 3.5)."""
         return min(self.file_network, self.file_system.at(clients) / clients)
 
-    def own_rate(self, tier: int) -> float:
-        """M per second that one thread reads from a tier of its node.
+    def peer_rate(self, tier: Tier) -> float:
+        """M per second that one thread reads from a tier of another node.
 
-        All of the tier's rate, as the thesis' figures need it: equations 3.6 and 3.7 divide it by
-        the threads.
-
-        Args:
-            tier: 1 to J.
-
-        Raises:
-            ValueError: there is no such tier.
+        It has all of the tier's rate, as a thread on that node has: so the thesis' figures need
+        it, though equations 3.6 and 3.7 divide the rate by the threads.
         """
-        if not 1 <= tier <= len(self.tiers):
-            raise ValueError(f"there is no tier {tier} of {len(self.tiers)}")
-        return self.tiers[tier - 1].read_rate
-
-    def peer_rate(self, tier: int) -> float:
-        """M per second that one thread reads from a tier of another node."""
-        return min(self.network, self.own_rate(tier))
+        return min(self.network, tier.read_rate)
 
     @property
     def staging_rate(self) -> float:

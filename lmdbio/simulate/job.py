@@ -140,12 +140,12 @@ def _init_seconds(scenario: Scenario, policy: Policy, held: TierRecords) -> floa
     file_rate = environment.file_rate(environment.nodes)
     slowest = 0.0
     for parts in held:
-        for number, (tier, records) in enumerate(zip(environment.tiers, parts, strict=False)):
+        for tier, records in zip(environment.tiers, parts, strict=False):
             own = float(scenario.sizes[records].sum())
             seconds = _fill_seconds(environment, own, tier.threads, file_rate)
             if policy.copies and len(records):
                 more = min(tier.capacity, whole) - own
-                rate = environment.peer_rate(number + 1)
+                rate = environment.peer_rate(tier)
                 seconds += _fill_seconds(environment, max(0.0, more), tier.threads, rate)
             slowest = max(slowest, seconds)
     return slowest
@@ -189,13 +189,12 @@ def _arrays(scenario: Scenario, policy: Policy, held: TierRecords) -> Arrays:
     """Return the arrays of ``lio_cluster``."""
     environment = scenario.environment
     tiers, nodes = environment.tiers, environment.nodes
-    ranks = range(1, len(tiers) + 1)
     arrays: Arrays = {
         "sizes": scenario.sizes,
         "access": scenario.access,
         "file_rates": np.array([environment.file_rate(n) for n in range(1, nodes + 1)]),
-        "own_rates": np.array([environment.own_rate(i) for i in ranks]),
-        "peer_rates": np.array([environment.peer_rate(i) for i in ranks]),
+        "own_rates": np.array([tier.read_rate for tier in tiers]),
+        "peer_rates": np.array([environment.peer_rate(tier) for tier in tiers]),
         "tier_threads": np.array([tier.threads for tier in tiers], np.uint32),
         **_entries(scenario, held, len(tiers)),
     }

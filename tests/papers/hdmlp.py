@@ -66,14 +66,14 @@ def rates_between(given: Given) -> list[float]:
 def seconds_of_a_sample(given: Given) -> Given:
     assert given["env"] == "hdmlp_small_cluster"
     node = SCENARIOS[1].environment
-    first, second = (node.own_rate(i) / node.tiers[i - 1].threads for i in (1, 2))
+    first, second = (tier.read_rate / tier.threads for tier in node.tiers)
     return {
         "pfs": 1 / node.file_rate(4),
         "remote1_text": 1 / min(node.network, first),
         "remote2_text": 1 / min(node.network, second),
         "local2_text": 1 / second,
-        "remote2_authors": 1 / node.peer_rate(2),
-        "local2_authors": 1 / node.own_rate(2),
+        "remote2_authors": 1 / node.peer_rate(node.tiers[1]),
+        "local2_authors": 1 / node.tiers[1].read_rate,
         "write": 1 / node.staging_rate,
     }
 

@@ -55,8 +55,9 @@ def environment(**changed: Any) -> Environment:
 
 def test_threads_have_all_of_a_tier_each_and_peers_no_more_than_the_network() -> None:
     node = environment()
-    assert node.own_rate(2) == node.peer_rate(2) == 86
-    assert node.own_rate(1) == 21_164 and node.peer_rate(1) == 10_000, "the network is slower"
+    ram, disk = node.tiers
+    assert disk.read_rate == node.peer_rate(disk) == 86
+    assert ram.read_rate == 21_164 and node.peer_rate(ram) == 10_000, "the network is slower"
 
 
 def test_clients_share_the_file_system_and_each_has_a_link() -> None:
@@ -86,11 +87,3 @@ def test_what_no_cluster_has_is_refused(changed: dict[str, float]) -> None:
 def test_what_no_tier_has_is_refused(capacity: float, threads: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Tier(capacity, threads, Curve.of(1))
-
-
-def test_numbers_that_are_not_there_are_refused() -> None:
-    for tier in (0, 3):
-        with pytest.raises(ValueError, match=f"no tier {tier} of 2"):
-            environment().own_rate(tier)
-    with pytest.raises(ValueError, match="at least 1 client"):
-        environment().file_rate(0)
