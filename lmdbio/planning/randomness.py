@@ -98,25 +98,21 @@ def epochs_without_repeat(samples: int, groups: int) -> int:
     return max(0, -(-samples // groups) - 1)
 
 
-def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:
-    """Return the ranks j and k of the runs between which their median lies, but for a chance.
+def confidence_ranks(runs: int) -> tuple[int, int] | None:
+    """Return the ranks j and k of the runs between which their median lies, with 95 % of chance.
 
     The narrowest pair that is as far from both ends; ranks count from 1, the least run. Nothing is
     assumed of the runs' distribution.
 
     Args:
         runs: number of runs.
-        miss: the chance that the median lies outside, at most.
 
     Returns:
         None: there are too few runs to be so sure.
 
     Source: the HDMLP thesis, equation 5.1.
     """
-    from fractions import Fraction  # which few programs need, and takes a while to load
-
-    part = Fraction(miss)
-    most = part.numerator * 2**runs // (2 * part.denominator)
+    most = 2**runs // 40  # ways to miss on one side: of all, half of one in 20
     found, below, ways = None, 0, 1
     for low in range(1, (runs + 1) // 2 + 1):
         below += ways
