@@ -55,6 +55,8 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+#: Requests, and the bytes that they read.
+Reads = npt.NDArray[np.float64]
 
 #: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
 ROW_SOURCES = (*_core.SOURCES, "disk")
@@ -217,21 +219,6 @@ class Forecast:
     messages: int
 
 
-class Reads(NamedTuple):
-    """Requests, and the bytes that they read."""
-
-    requests: float = 0.0
-    bytes: float = 0.0
-
-    def plus(self, other: Reads) -> Reads:
-        """Return both together."""
-        return Reads(self.requests + other.requests, self.bytes + other.bytes)
-
-    def times(self, factor: float) -> Reads:
-        """Return so many times as many."""
-        return Reads(self.requests * factor, self.bytes * factor)
-
-
 class Outlook:
     """The placement of a job over the records of a file.
 
@@ -374,23 +361,21 @@ class Outlook:
             epoch = self.epoch(number)
             supplied = _supplied(self.rows(number), self._lengths)
             reads, messages = self._batches(epoch)
-            reads = reads.plus(self._streamed(epoch))
+            reads = reads + self._streamed(epoch)
             if number == 0 and not self._preloads and self._placement.owns_grains:
-                reads = reads.plus(self._fill())
+                reads = reads + self._fill()
             yield _forecast(number, supplied, reads, messages)
 
     def _fill(self) -> Reads:
         """Return the reads by which roots get all that they cache, and nothing else."""
         if self._placement.ownership is None:
-            return Reads(int(self.homes.ends[-1]), self.held_bytes)
-        reads = Reads()
-        for root in range(self._job.nodes):
-            reads = reads.plus(self._reads(self._owners.owned(root)))
-        return reads
+            return np.array([self.homes.ends[-1], self.held_bytes], np.float64)
+        owned = map(self._owners.owned, range(self._job.nodes))
+        return sum(map(self._reads, owned), np.zeros(2))
 
     def _batches(self, epoch: Epoch) -> tuple[Reads, int]:
         """Return reads of what nobody has, and messages for what another root has."""
-        reads, messages, sampled, nodes = Reads(), 0, 0, self._job.nodes
+        reads, messages, sampled, nodes = np.zeros(2), 0, 0, self._job.nodes
         for number in _sample(max(1, epoch.count // self._job.batch)):
             begin = number * self._job.batch
             places = np.arange(begin, min(epoch.count, begin + self._job.batch))
@@ -399,29 +384,29 @@ class Outlook:
             is_missing = rows.servers == NOBODY
             for node in np.unique(rows.users[is_missing]).tolist():
                 own = rows.records[is_missing & (rows.users == node)]
-                reads = reads.plus(self._reads(own))
+                reads += self._reads(own)
             sent = ~is_missing & (rows.servers != rows.users)
             messages += len(np.unique(rows.servers[sent] * nodes + rows.users[sent]))
         times = epoch.count / sampled
-        return reads.times(times), round(messages * times)
+        return reads * times, round(messages * times)
 
     def _streamed(self, epoch: Epoch) -> Reads:
         """Return the reads of all rounds."""
         rounds = self.rounds(epoch)
         if rounds is None:
-            return Reads()
-        slices, reads = len(rounds) * rounds.roots, Reads()
+            return np.zeros(2)
+        slices, reads = len(rounds) * rounds.roots, np.zeros(2)
         sample = _sample(slices)
         for number in sample:
             records = rounds.slice(*divmod(number, rounds.roots))
-            reads = reads.plus(self._reads(epoch.shuffle.held + records))
-        return reads.times(slices / len(sample))
+            reads += self._reads(epoch.shuffle.held + records)
+        return reads * (slices / len(sample))
 
     def _reads(self, records: I64) -> Reads:
         if not len(records):
-            return Reads()
+            return np.zeros(2)
         plan = plan_reads(self._extents[records], self._options, alignment=self._alignment)
-        return Reads(plan.totals.requests, plan.totals.buffer_bytes)
+        return np.array([plan.totals.requests, plan.totals.buffer_bytes], np.float64)
 
 
 def _users(schedule: Schedule, places: I64) -> I64:
@@ -452,7 +437,8 @@ def _sample(count: int) -> list[int]:
 
 
 def _forecast(epoch: int | None, supplied: Supplied, reads: Reads, messages: int) -> Forecast:
-    return Forecast(epoch, supplied, round(reads.requests), round(reads.bytes), messages)
+    requests, size = reads.tolist()
+    return Forecast(epoch, supplied, round(requests), round(size), messages)
 
 
 def _supplied(rows: Iterable[Rows], lengths: I64) -> Supplied:
