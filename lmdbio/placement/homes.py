@@ -249,7 +249,7 @@ class Homes:
         """Give each root so many grains, or as even a share, and what its records need besides."""
         root_of = np.array([*roots, _core.NO_HOME], np.uint16)
         parts = tuple(np.argsort(np.asarray(roots)).tolist())
-        ends = bounds(len(grains.used), units.tolist(), 1)
+        ends = bounds(len(grains.used), units.tolist())
         homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
         limits = np.zeros(len(units), np.int64)
         if not len(grains.used):  # all records are empty: there is nothing to cache
@@ -296,22 +296,19 @@ class Homes:
         return int(self.ends[-1]) << self.grains.bits
 
 
-def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
-    """Return where the parts of a file end that nodes hold as they are, byte for byte.
+def bounds(grains: int, capacities: Sequence[int]) -> I64:
+    """Return where the parts of a file end that nodes hold as they are, grain for grain.
 
-    Node n holds bytes [bounds[n], bounds[n + 1]): each as much as its tiers have room for, or
+    Node n holds grains [bounds[n], bounds[n + 1]): each as many as its tiers have room for, or
     where all have more than enough, as large a share.
 
     Args:
-        size: size of the file, bytes.
-        capacities: capacity of each node, all its tiers together, bytes.
-        alignment: bytes; all bounds but the file's end are multiples of it.
+        grains: number of grains that hold records.
+        capacities: grains that each node has room for, in all its tiers together.
     """
-    parts = -(-size // alignment)
-    rooms = np.cumsum([0, *(capacity // alignment for capacity in capacities)]).tolist()
-    # In whole units of the alignment, so that rounding exceeds no room.
-    held = [parts * end // rooms[-1] if rooms[-1] > parts else end for end in rooms]
-    return np.array([min(size, end * alignment) for end in held], np.int64)
+    rooms = np.cumsum([0, *capacities]).tolist()
+    held = [grains * end // rooms[-1] if rooms[-1] > grains else end for end in rooms]
+    return np.array(held, np.int64)
 
 
 def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:

@@ -69,29 +69,23 @@ def test_what_is_read_an_epoch_is_that_of_home_for_all_counts(
     assert read == count + (epochs - 1) * (count - min(capacity, count))
 
 
-@given(
-    st.integers(0, 10**7),
-    st.lists(st.integers(0, 10**6), min_size=1, max_size=9),
-    st.sampled_from([1, 4096, 1 << 16]),
-)
+@given(st.integers(0, 10**7), st.lists(st.integers(0, 10**6), min_size=1, max_size=9))
 def test_parts_fit_their_rooms_and_cover_the_file_from_its_start(
-    size: int, capacities: list[int], alignment: int
+    grains: int, capacities: list[int]
 ) -> None:
-    ends = bounds(size, capacities, alignment)
+    ends = bounds(grains, capacities)
     parts = np.diff(ends)
     assert ends[0] == 0 and np.all(parts >= 0) and np.all(parts <= capacities)
-    rooms = sum(capacity // alignment * alignment for capacity in capacities)
-    assert ends[-1] == min(size, rooms)
-    assert np.all((ends % alignment == 0) | (ends == size))
+    assert ends[-1] == min(grains, sum(capacities))
 
 
 def test_parts_of_nodes_with_room_to_spare_are_even() -> None:
-    assert np.diff(bounds(100 << 20, [1 << 30] * 4, 1 << 20)).tolist() == [25 << 20] * 4
-    assert np.diff(bounds(90, [100, 200], 1)).tolist() == [30, 60], "by their rooms"
+    assert np.diff(bounds(100, [1 << 30] * 4)).tolist() == [25] * 4
+    assert np.diff(bounds(90, [100, 200])).tolist() == [30, 60], "by their rooms"
 
 
 def test_a_node_without_room_has_no_part() -> None:
-    assert bounds(100, [20, 0, 30], 10).tolist() == [0, 20, 20, 50]
+    assert bounds(100, [20, 0, 30]).tolist() == [0, 20, 20, 50]
 
 
 @settings(max_examples=long_run.cases(100), deadline=None)
