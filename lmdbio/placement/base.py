@@ -28,9 +28,12 @@ from lmdbio.placement import owners
 from lmdbio.planning.schedule import Assignment, Schedule
 from lmdbio.planning.shuffle import Shuffle
 
-__all__ = ["FIRST", "FREQUENCY", "HOME", "MIXED", "NONE", "SLICES", "Placement"]
+__all__ = ["FIRST", "FREQUENCY", "HOME", "MIXED", "NONE", "SLICES", "STEPS_MAX", "Placement"]
 
 I64 = npt.NDArray[np.int64]
+
+#: Uses that are counted, and records that are looked at for all roots, at most: about a minute.
+STEPS_MAX = 2**29
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,8 +135,19 @@ class Placement:
             roots: number of roots.
             places: number of places in all epochs; None: the job has no end.
         """
-        if self.needs_end:
-            owners.refuse_counting(count, roots, places)
+        if not self.needs_end:
+            return
+        if places is None:
+            raise ValueError(
+                f"Cache: placement={self} counts the uses of all epochs: it needs epochs="
+            )
+        steps = places + roots * count
+        if steps > STEPS_MAX:
+            raise ValueError(
+                f"Cache: placement={self} would count {places:,} uses, and look at {count:,} "
+                f"records for each of {roots:,} roots: {steps:,} steps are more than "
+                f"{STEPS_MAX:,}; placement=home needs none"
+            )
 
 
 HOME = Placement("home", owns_grains=True, by_node=owners.home_by_node)

@@ -42,7 +42,6 @@ from lmdbio.planning.schedule import Places, Schedule
 
 __all__ = [
     "ROUNDING",
-    "STEPS_MAX",
     "OwnerRule",
     "NodeUses",
     "NodesRule",
@@ -57,7 +56,6 @@ __all__ = [
     "own_first",
     "own_most_used",
     "rank_by_uses",
-    "refuse_counting",
     "room_of",
 ]
 
@@ -71,8 +69,6 @@ ROUNDING = 1e-9
 #: Records of each node, by tier, in the order in which they are fetched.
 TierRecords = list[list[I64]]
 
-#: Uses that are counted, and records that are looked at for all roots, at most: about a minute.
-STEPS_MAX = 2**29
 #: Places that are looked at at once.
 PART = 2**20
 
@@ -239,26 +235,6 @@ def rank_by_uses(uses: npt.NDArray[Any]) -> I64:
     if most < 2**16:
         fewer = fewer.astype(np.uint16)  # is sorted by its digits
     return np.argsort(fewer, kind="stable")[: np.count_nonzero(uses)]
-
-
-def refuse_counting(count: int, roots: int, places: int | None) -> None:
-    """Raise ValueError where it cannot be counted how often roots use each record.
-
-    Args:
-        count: records.
-        places: number of places in all epochs; None: the job has no end.
-    """
-    if places is None:
-        raise ValueError(
-            "Cache: placement=frequency counts the uses of all epochs: it needs epochs="
-        )
-    steps = places + roots * count
-    if steps > STEPS_MAX:
-        raise ValueError(
-            f"Cache: placement=frequency would count {places:,} uses, and look at {count:,} "
-            f"records for each of {roots:,} roots: {steps:,} steps are more than {STEPS_MAX:,}; "
-            "placement=home needs none"
-        )
 
 
 # --- first --------------------------------------------------------------------------------------

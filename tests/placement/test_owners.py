@@ -12,14 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from lmdbio.placement.base import FIRST, FREQUENCY, STEPS_MAX
 from lmdbio.placement.cache import PLACEMENTS as KINDS
-from lmdbio.placement.owners import (
-    STEPS_MAX,
-    RecordOwners,
-    RecordSources,
-    refuse_counting,
-    room_of,
-)
+from lmdbio.placement.owners import RecordOwners, RecordSources, room_of
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -154,7 +149,8 @@ def test_what_roots_bring_is_what_teams_await(
 
 def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
     with pytest.raises(ValueError, match="needs epochs="):
-        refuse_counting(10, 2, None)
+        FREQUENCY.refuse_size(10, 2, None)
     with pytest.raises(ValueError, match=f"1,000,000,300 steps are more than {STEPS_MAX:,}"):
-        refuse_counting(100, 3, 10**9)
-    refuse_counting(1_281_167, 64, 90 * 1_281_167)
+        FREQUENCY.refuse_size(100, 3, 10**9)
+    FREQUENCY.refuse_size(1_281_167, 64, 90 * 1_281_167)
+    FIRST.refuse_size(100, 3, 10**9)
