@@ -36,6 +36,7 @@ from lmdbio import _core
 from lmdbio.placement.cache import Cache
 from lmdbio.placement.forecast import FILE, ROW_SOURCES, Forecast, Job, Outlook, Rows
 from lmdbio.placement.homes import Homes, Room, Tiers
+from lmdbio.placement.owners import room_of
 from lmdbio.placement.policy import Policy
 from lmdbio.planning.environment import Environment
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
@@ -306,8 +307,7 @@ class Loads:
     def __init__(self, outlook: Outlook, extents: _core.Extents, job: Job) -> None:
         self._outlook, self._extents, self._job = outlook, extents, job
         self._lengths = extents["length"].astype(np.int64)
-        align = _core.ROW_ALIGNMENT
-        self._rooms = (self._lengths + align - 1) // align * align
+        self._rooms = room_of(extents["length"])
         self._count = len(extents)
         self._is_accessed = np.zeros(len(outlook.homes.grains.used) or 1, np.bool_)
         self.before, self.window_iterations = (0, 0), 0
