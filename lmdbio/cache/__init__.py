@@ -4,7 +4,6 @@ Uses ``errors``, ``_core``, ``remote``, ``placement``, ``planning``, ``observe``
 ``locate``, ``reading`` and ``system``.
 
     tier        what a tier has to do, and the limits of a cache
-    memory      grains in memory, which are lent from where they lie
     disk        grains on a disk: read and compared, written, trusted no further
     writer      the thread that writes to a tier
     grains      where the grains of a shard lie in the data file

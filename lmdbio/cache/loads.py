@@ -31,7 +31,6 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache.grains import PAGE_BYTES
-from lmdbio.cache.memory import MemoryTier
 from lmdbio.cache.table import ABSENT, LOST, PRESENT, GrainTable
 from lmdbio.cache.tier import CacheLimits, Tier, TierReads
 from lmdbio.cache.writer import TierWrite
@@ -121,15 +120,14 @@ class GrainLoads:
     Threads may share it. After fork the child goes on with loads of its own.
 
     Args:
-        source: open data set and its engines; borrowed.
         table: states of the grains.
-        front: memory that keeps the first ones.
+        memory: memory that keeps the first ones, one behind the other. Each is read to its place
+            there, and never written again.
         back: tier that keeps the last ones; None: there is none.
-        request_bytes_max: bytes per request to the data file.
-        counter: counts what is submitted and kept.
         limits: bounds of what is under way.
 
     Attributes:
+        kept: memory that keeps the first ones; None after ``close``.
         to_front, to_back: loads that are under way, or are to be begun, oldest first, by the tier
             that they go to.
         copies: loads that take grains of memory to the other tier, for the next job.
@@ -138,19 +136,11 @@ class GrainLoads:
     """
 
     def __init__(
-        self,
-        source: GuardedSource,
-        table: GrainTable,
-        front: MemoryTier,
-        back: Tier | None,
-        request_bytes_max: int,
-        counter: StageCounter,
-        limits: CacheLimits,
+        self, table: GrainTable, memory: _core.Memory, back: Tier | None, limits: CacheLimits
     ) -> None:
-        self.source, self.counter, self.limits = source, counter, limits
-        self.table, self.front, self.back = table, front, back
+        self.table, self.back, self.limits = table, back, limits
+        self.kept: _core.Memory | None = memory
         self._size = table.map.size
-        self._request_bytes_max = max(request_bytes_max, self._size)
         # Each is taken again, for its pages are made when they are first touched.
         self._spare: list[_core.Memory] = []
         self.lock = Lock()
@@ -160,6 +150,11 @@ class GrainLoads:
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
         fork.register(self)
+
+    def open(self, source: GuardedSource, request_bytes_max: int, counter: StageCounter) -> None:
+        """Have grains read from now on; arguments as of ``CacheShard.open``."""
+        self.source, self.counter = source, counter
+        self._request_bytes_max = max(request_bytes_max, self._size)
 
     def _after_fork(self) -> None:
         # The loads were the parent's: grains that they had not brought are absent here. The disk
@@ -180,7 +175,7 @@ class GrainLoads:
         Raises:
             Error: it is closed.
         """
-        memory = self.front.memory
+        memory = self.kept
         if memory is None:
             raise self.closed()
         return memory
@@ -201,7 +196,7 @@ class GrainLoads:
             Error: it is closed.
         """
         with self.lock:
-            if self.front.memory is None:
+            if self.kept is None:
                 raise self.closed()
             return self._want(grains & self.table.missing(is_away=is_away))
 
@@ -397,7 +392,7 @@ class GrainLoads:
             loads.remove(load)
         buffer, most = load.buffer, self.limits.buffer_bytes
         load.close()
-        if self.table.is_full or self.front.memory is None:
+        if self.table.is_full or self.kept is None:
             self._spare.clear()
         elif buffer is not None and (len(self._spare) + 1) * buffer.size <= most:
             self._spare.append(buffer)
@@ -408,7 +403,7 @@ class GrainLoads:
         May be called twice.
         """
         with self.lock:
-            self.front.close()
+            self.kept = None
             loads = list(chain(self.to_front, self.to_back))
             self.copies, self.to_front, self.to_back, self._spare = deque(), [], [], []
         is_away = self.back is not None and self.back.is_away

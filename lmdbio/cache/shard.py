@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache.loads import GrainLoads
-from lmdbio.cache.memory import MemoryTier
 from lmdbio.cache.polling import PollingLoads
 from lmdbio.cache.source import SourceState
 from lmdbio.cache.table import PRESENT, GrainTable
@@ -160,15 +159,17 @@ class CacheShard:
         left: LeftGrains | None = None,
     ) -> None:
         self.table = GrainTable(homes, number, Room(room.memory) if back is None else room, limit)
-        self._limits = limits
-        self._front = MemoryTier(len(self.table.tiers.memory), self.table.map.size)
         if left is not None and left.suits(self.table):
-            self._front.memory = left.memory
+            memory = left.memory
             self.table.mark(self.table.front, left.present, PRESENT)
+        else:
+            memory = _core.MappedMemory(max(1, self.tier_bytes[0]))
         self.back = None if back is None else back(self.table)
         if self.back is not None:
             there = self.back.places.start + np.flatnonzero(self.back.left())
             self.table.mark(self.table.back, there, PRESENT)
+        self._loads = GrainLoads(self.table, memory, self.back, limits)
+        self.waiting, self.polling = WaitingLoads(self._loads), PollingLoads(self._loads)
 
     def open(
         self, source: GuardedSource, request_bytes_max: int, counter: StageCounter
@@ -180,10 +181,7 @@ class CacheShard:
             request_bytes_max: bytes per request to the data file.
             counter: counts what is submitted, waited for and kept.
         """
-        self._loads = GrainLoads(
-            source, self.table, self._front, self.back, request_bytes_max, counter, self._limits
-        )
-        self.waiting, self.polling = WaitingLoads(self._loads), PollingLoads(self._loads)
+        self._loads.open(source, request_bytes_max, counter)
         return self
 
     @property
@@ -205,7 +203,8 @@ class CacheShard:
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory for what it keeps; 0 after ``close``."""
-        return self._front.kept_bytes
+        memory = self._loads.kept
+        return 0 if memory is None else memory.size
 
     @property
     def memory(self) -> _core.Memory:
@@ -222,7 +221,7 @@ class CacheShard:
         Args:
             state: state of the data file when it was opened.
         """
-        memory = self._front.memory
+        memory = self._loads.kept
         return None if memory is None else LeftGrains(state, self, memory)
 
     @property
@@ -287,7 +286,6 @@ class CacheShard:
 
         May be called twice, and before ``open``.
         """
-        loads: GrainLoads | None = getattr(self, "_loads", None)
-        (loads or self._front).close()
+        self._loads.close()
         if self.back is not None:
             self.back.close()
