@@ -38,7 +38,7 @@ __all__ = [
     "balance",
     "cached_deals",
     "deal",
-    "deal_block",
+    "deal_batches",
     "deal_steps",
     "owner_in",
 ]
@@ -185,18 +185,6 @@ class Dealt(NamedTuple):
         return self.records[np.flatnonzero(self.teams == team)]
 
 
-def deal_block(first: int, records: U64, owner: Owner, shares: Sequence[tuple[int, ...]]) -> Dealt:
-    """Deal each batch of a block.
-
-    Args:
-        first: first place of the block, from the start of the sequence on.
-        records: record at each place.
-        owner: function from records to the team that caches each.
-        shares: places of each team in each batch.
-    """
-    return Dealt(first, records, _deal_batches(owner(records), shares).astype(np.uint32))
-
-
 def cached_deals(block: Callable[[int], Dealt], places: int) -> Callable[[int], Dealt]:
     """Return a function that deals each block once, if it is asked for several times soon.
 
@@ -241,13 +229,13 @@ def deal_steps(epoch: EpochOrder, shard: Shard, steps: range, owner: Owner) -> l
         return []
     parts = [shard.of_all_ranks(step) for step in steps]
     samples = epoch.samples(np.concatenate([places for places, _ in parts]))
-    ranks = _deal_batches(owner(samples.view(np.uint64)), [shares for _, shares in parts])
+    ranks = deal_batches(owner(samples.view(np.uint64)), [shares for _, shares in parts])
     ends = np.cumsum([len(places) for places, _ in parts])[:-1]
     each = zip(np.split(samples, ends), np.split(ranks, ends), strict=True)
     return [batch[takers == shard.rank] for batch, takers in each]
 
 
-def _deal_batches(owners: I64, shares: Sequence[Sequence[int]]) -> I64:
+def deal_batches(owners: I64, shares: Sequence[Sequence[int]]) -> I64:
     """Return the learner that takes each place of batches that follow one another.
 
     Args:

@@ -16,7 +16,6 @@ from lmdbio.system.frozen import dataclass
 
 __all__ = [
     "GAP_BYTES_MAX",
-    "GAP_PARTS",
     "PAGE_BYTES",
     "REQUEST_BYTES_MAX",
     "PlanOptions",
@@ -24,9 +23,9 @@ __all__ = [
     "spread",
 ]
 
-#: A plan that does not fit its room is made again with these parts of the allowed gap, and then
-#: with none: gaps that are read over take memory.
-GAP_PARTS = (4, 16)
+#: A plan is made with all of the allowed gap; if it does not fit its room, with these parts of it,
+#: and then with none: gaps that are read over take memory.
+GAP_PARTS = (1, 4, 16, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +75,14 @@ def plan_reads(
         MemoryError: there is no memory for the plan.
     """
     options = options or PlanOptions()
-    plan = _core.make_plan(
-        extents,
-        gap_bytes_max=options.gap_bytes_max,
-        request_bytes_max=options.request_bytes_max,
-        alignment=alignment,
-    )
-    if room_bytes is None or plan.totals.buffer_bytes <= room_bytes:
-        return plan
-    for gap in (*(options.gap_bytes_max // part for part in GAP_PARTS), 0):
+    for part in GAP_PARTS:
         plan = _core.make_plan(
             extents,
-            gap_bytes_max=gap,
+            gap_bytes_max=options.gap_bytes_max // part if part else 0,
             request_bytes_max=options.request_bytes_max,
             alignment=alignment,
         )
-        if plan.totals.buffer_bytes <= room_bytes:
+        if room_bytes is None or plan.totals.buffer_bytes <= room_bytes:
             break
     return plan
 

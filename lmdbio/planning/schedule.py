@@ -479,9 +479,10 @@ def _shuffled(epochs: Epochs, places: list[Places]) -> npt.NDArray[np.int64]:
 
 def _dealt(plain: Schedule, owner: Owner, number: int) -> Dealt:
     """Deal a block of a schedule by which nobody has cached anything yet."""
-    from lmdbio.planning.deal import deal_block
+    from lmdbio.planning.deal import Dealt, deal_batches
 
     span, first = plain.span(number), number * plain.block_iterations
     iterations = range(first, first + plain.block_length(number))
     shares = [plain.team_shares(iteration) for iteration in iterations]
-    return deal_block(span.start, plain.sequence(span), owner, shares)
+    records = plain.sequence(span)
+    return Dealt(span.start, records, deal_batches(owner(records), shares).astype(np.uint32))
