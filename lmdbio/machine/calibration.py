@@ -11,7 +11,6 @@ good as none, and the note says so.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -250,17 +249,15 @@ def store(calibration: Calibration) -> Path:
     Raises:
         OSError: the user's cache folder is not there, or cannot be written to.
     """
+    from lmdbio.system.publish import Draft  # which those that read need not load
+
     file = file_of(calibration.identity)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        content = {"version": VERSION, **asdict(calibration)}
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        part.replace(file)
-    finally:
-        tuned_folder.changed()
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    content = {"version": VERSION, **asdict(calibration)}
+    with Draft(file, "what was measured") as draft:
+        draft.write(json.dumps(content, indent=1).encode(), 0)
+        draft.publish(overwrite=True)
+    tuned_folder.changed()
     return file
 
 

@@ -111,7 +111,7 @@ class Draft:
             raise self._unwritable(e) from e
 
     def read(self, length: int, offset: int) -> bytes:
-        """The path that was written."""
+        """Return bytes that were written."""
         content = bytearray()
         while len(content) < length:
             part = os.pread(self._fds[-1], length - len(content), offset + len(content))
