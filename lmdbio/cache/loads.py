@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from threading import Lock
 from time import monotonic_ns
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ from lmdbio.observe.stats import StageCounter
 from lmdbio.reading.guarded import GuardedReads, GuardedSource
 from lmdbio.system import fork
 
-__all__ = ["GrainLoads", "Load", "Wanted"]
+__all__ = ["GrainLoads", "Load"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -100,18 +99,6 @@ class Load:
         elif reads is not None:
             reads.close()
         self.is_over, self.buffer = True, None
-
-
-class Wanted(NamedTuple):
-    """Loads of grains that are missing.
-
-    Attributes:
-        old: loads that were there before.
-        new: others.
-    """
-
-    old: list[Load]
-    new: list[Load]
 
 
 class GrainLoads:
@@ -182,8 +169,8 @@ class GrainLoads:
 
     # --- what is wanted
 
-    def want(self, grains: Flags, *, is_away: bool = False) -> Wanted:
-        """Return the loads of those of some grains that are missing.
+    def want(self, grains: Flags, *, is_away: bool = False) -> list[Load]:
+        """Return the loads of those of some grains that are missing, the new ones last.
 
         Nothing but a load in its list says that a grain is on its way: an exception between any
         two steps (Ctrl-C) leaves none for which nobody goes on.
@@ -200,16 +187,16 @@ class GrainLoads:
                 raise self.closed()
             return self._want(grains & self.table.missing(is_away=is_away))
 
-    def _want(self, wanted: Flags) -> Wanted:
+    def _want(self, wanted: Flags) -> list[Load]:
         if not wanted.any():
-            return Wanted([], [])
+            return []
         loads = [*self.to_front, *self.to_back]
         old = [load for load in loads if wanted[load.grains].any()]
         for load in old:
             wanted[load.grains] = False
         new = list(self._cut(np.flatnonzero(wanted)))
         self._line_up(new)
-        return Wanted(old, new)
+        return old + new
 
     def _line_up(self, loads: list[Load]) -> None:
         """Add loads to their lists; the caller has the lock."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.loads import GrainLoads, Load, Wanted
+from lmdbio.cache.loads import GrainLoads, Load
 from lmdbio.cache.table import LOST
 from lmdbio.cache.tier import TierReads
 from lmdbio.errors import Error
@@ -41,7 +41,7 @@ class WaitingLoads:
         back = self._loads.back
         return back is not None and back.is_away
 
-    def _want(self, grains: Flags) -> Wanted:
+    def _want(self, grains: Flags) -> list[Load]:
         return self._loads.want(grains, is_away=self._is_away)
 
     def start(self, grains: Flags) -> None:
@@ -51,9 +51,9 @@ class WaitingLoads:
             Error: it is closed.
         """
         buffers = 0
-        for load in self._want(grains).new:
+        for load in self._want(grains):
             buffers += not load.to_memory
-            if load.to_memory or buffers <= self._limits.loads:
+            if not load.has_begun and (load.to_memory or buffers <= self._limits.loads):
                 self._try_to_begin(load)
 
     def bring(self, grains: Flags, *, ahead: bool = False) -> None:
@@ -68,8 +68,7 @@ class WaitingLoads:
         Raises:
             Error: the file has moved on, or it is closed.
         """
-        while any(wanted := self._want(grains)):
-            loads = [*wanted.old, *wanted.new]
+        while loads := self._want(grains):
             for number, load in enumerate(loads):
                 if self._is_away and not load.to_memory:
                     continue  # it stays in its list until the tier answers
