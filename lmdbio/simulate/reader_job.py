@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -271,19 +270,6 @@ def _by_epoch(
 # --- loads --------------------------------------------------------------------------------
 
 
-class _Wanted(NamedTuple):
-    """The rows of an epoch that make a root read the file.
-
-    Attributes:
-        iterations, nodes: iteration of each row, and the node whose root reads it.
-        sizes: bytes, as far as this tells parts of the epoch from one another.
-    """
-
-    iterations: I64
-    nodes: I64
-    sizes: F64
-
-
 class Loads:
     """The loads of a job. Arrays of floats have the shape (iterations, nodes).
 
@@ -325,8 +311,9 @@ class Loads:
                 self._add_epoch(forecast, forecast.epoch)
 
     def _add_epoch(self, forecast: Forecast, number: int) -> None:
-        """Add the rows of an epoch."""
-        wanted = []
+        """Add the rows of an epoch, and as many reads as were forecast, where they are wanted."""
+        first, end = number * self._count // self._job.batch, int(self.ends[number]) + 1
+        read, requests = np.zeros((2, end - first, self._job.nodes))
         for rows in self._outlook.rows(number):
             for source in range(len(ROW_SOURCES)):
                 some = rows.records[rows.sources == source]
@@ -341,8 +328,12 @@ class Loads:
             self._add(self.held, iterations[is_held], rows.servers[is_held], size[is_held])
             self._add(self.sent, iterations[is_sent], rows.servers[is_sent], size[is_sent])
             self._add(self.received, iterations[is_sent], rows.users[is_sent], size[is_sent])
-            wanted.append(self._wanted(number, rows, iterations, size))
-        self._add_reads(forecast, wanted)
+            when, readers, sizes = self._wanted(number, rows, iterations, size)
+            self._add(read, when - first, readers, sizes)
+            self._add(requests, when - first, readers, np.ones(len(when)))
+        if read.any():
+            self.read[first:end] += read * (forecast.read_bytes / read.sum())
+            self.requests[first:end] += requests * (forecast.requests / requests.sum())
 
     def _add(self, sums: F64, iterations: I64, nodes: I64, amounts: F64) -> None:
         """Add amounts of nodes in iterations, which ascend or not."""
@@ -353,24 +344,16 @@ class Loads:
         found = np.bincount(places, amounts, (last - first + 1) * self._job.nodes)
         sums[first : last + 1] += found.reshape(-1, self._job.nodes)
 
-    def _add_reads(self, forecast: Forecast, wanted: list[_Wanted]) -> None:
-        """Add the reads of an epoch, as many as were forecast, where they are wanted."""
-        sizes = sum(float(one.sizes.sum()) for one in wanted)
-        rows = sum(len(one.sizes) for one in wanted)
-        if not sizes:
-            return
-        for one in wanted:
-            self._add(
-                self.read, one.iterations, one.nodes, one.sizes * (forecast.read_bytes / sizes)
-            )
-            each = np.full(len(one.sizes), forecast.requests / rows)
-            self._add(self.requests, one.iterations, one.nodes, each)
+    def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> tuple[I64, I64, F64]:
+        """Return the rows for which a root reads the file.
 
-    def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> _Wanted:
-        """Return the rows for which a root reads the file, and how much."""
+        Returns:
+            The iteration of each, the node whose root reads it, and its bytes, as far as this
+            tells parts of the epoch from one another.
+        """
         readers = np.where(rows.servers >= 0, rows.servers, rows.users)
         if self._job.placement.hands_on:
-            return _Wanted(self._of_rounds(number, rows.places), readers, size)
+            return self._of_rounds(number, rows.places), readers, size
         is_read = rows.sources == FILE
         is_home = self._outlook.homes.records[rows.records] != _core.NO_HOME
         grains = self._outlook.homes.grains
@@ -381,7 +364,7 @@ class Loads:
         if self._outlook.rounds(self._outlook.epoch(number)) is not None:
             when[len(first) :] = self._of_rounds(number, rows.places[rest])
         sizes = np.concatenate((np.full(len(first), float(grains.size)), size[rest]))
-        return _Wanted(when, readers[np.concatenate((first, rest))], sizes)
+        return when, readers[np.concatenate((first, rest))], sizes
 
     def _first_of(self, records: I64) -> I64:
         """Return which of some records are the first ones of their grains."""
