@@ -416,13 +416,8 @@ def _users(schedule: Schedule, places: I64) -> I64:
         schedule: strided or local, and begins with the sequence.
         places: ascending.
     """
-    if schedule.assignment.is_dealt:
-        return _takers(schedule, places)
-    return _core.find_teams(seats(schedule), places).astype(np.int64)
-
-
-def _takers(schedule: Schedule, places: I64) -> I64:
-    """Return the team that takes each place of a local schedule."""
+    if not schedule.assignment.is_dealt:
+        return _core.find_teams(seats(schedule), places).astype(np.int64)
     if not len(places):
         return np.empty(0, np.int64)
     size = schedule.block_iterations * schedule.batch_size
@@ -452,9 +447,7 @@ def _supplied(rows: Iterable[Rows], lengths: I64) -> Supplied:
     records, sizes = np.zeros(kinds, np.int64), np.zeros(kinds, np.int64)
     for some in rows:
         of_row = lengths[some.records]
-        for kind in range(kinds):
-            of_kind = some.sources == kind
-            records[kind] += np.count_nonzero(of_kind)
-            sizes[kind] += of_row[of_kind].sum()
+        records += np.bincount(some.sources, minlength=kinds)
+        sizes += np.bincount(some.sources, of_row, kinds).astype(np.int64)
         sent += int(of_row[(some.servers >= 0) & (some.servers != some.users)].sum())
     return Supplied(tuple(records.tolist()), tuple(sizes.tolist()), sent)

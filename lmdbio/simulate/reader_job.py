@@ -315,10 +315,9 @@ class Loads:
         first, end = number * self._count // self._job.batch, int(self.ends[number]) + 1
         read, requests = np.zeros((2, end - first, self._job.nodes))
         for rows in self._outlook.rows(number):
-            for source in range(len(ROW_SOURCES)):
-                some = rows.records[rows.sources == source]
-                self.records[number, source] += len(some)
-                self.sizes[number, source] += int(self._rooms[some].sum())
+            rooms, kinds = self._rooms[rows.records], len(ROW_SOURCES)
+            self.records[number] += np.bincount(rows.sources, minlength=kinds)
+            self.sizes[number] += np.bincount(rows.sources, rooms, kinds).astype(np.int64)
             iterations = (number * self._count + rows.places) // self._job.batch
             size = self._lengths[rows.records].astype(np.float64)
             has_owner = rows.servers >= 0
