@@ -16,7 +16,6 @@ Source: DeepIO, sections III-B and III-C (in-situ shuffling over the servers of 
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -263,21 +262,12 @@ class HybridSources(RowOrigins):
             within = places[rows] - epoch * epochs.count
             rounds[rows] = epoch * self.sequence.per_epoch + self.sequence.of(epoch, within)
             roots[rows] = self._roots(epoch, records[rows])
-        orders, numbers, servers, begins = [], [], [], [np.zeros(1, np.int64)]
-        bounds = np.flatnonzero(np.diff(rounds, prepend=-1, append=-1))
-        for first, end in itertools.pairwise(bounds.tolist()):
-            order, found, ends = _core.find_homes(roots[first:end], np.arange(end - first))
-            orders.append(order + first)
-            servers.append(found)
-            numbers.append(np.full(len(found), rounds[first]))
-            begins.append(ends[1:] + first)
-        none = np.empty(0, np.int64)
+        order = np.lexsort((roots, rounds))
+        rounds, servers = rounds[order], roots[order].astype(np.int64)
+        is_new = (np.diff(rounds, prepend=-1) != 0) | (np.diff(servers, prepend=-1) != 0)
+        runs = np.flatnonzero(is_new)
         return BlockSources(
-            records,
-            np.concatenate([none, *orders]),
-            np.concatenate([none, *numbers]),
-            np.concatenate([none, *servers]),
-            np.concatenate(begins),
+            records, order, rounds[runs], servers[runs], np.append(runs, len(order))
         )
 
     def uses(self, one: Round, root: int) -> RoundUses:
