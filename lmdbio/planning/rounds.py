@@ -102,10 +102,7 @@ class Rounds:
 
     def of(self, places: npt.ArrayLike) -> I64:
         """Return the round of each place."""
-        given = np.asarray(places, np.int64)
-        short, lacking = self._missing
-        later = given >= self.begin(min(short + 1, len(self)))
-        return (given + lacking * later) // self._size
+        return np.searchsorted(self._begins, np.asarray(places, np.int64), side="right") - 1
 
     def slice(self, number: int, root: int) -> I64:
         """Return the records that a root reads for a round, ascending."""
