@@ -8,7 +8,7 @@ Source: LMDBIO (ACM TOPC 2019), sections 4.2 to 4.6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -77,39 +77,21 @@ class Roots:
         self.servers.run()
 
     def read(self, blocks: Sequence[int]) -> None:
-        """All roots read these blocks, each one after the other."""
-        if self.tokens:
-            self._take_turns(blocks)
-        else:
-            self._begin_together(blocks)
-        self.servers.run()
+        """All roots read these blocks, each one after the other, in turns if there are tokens.
 
-    def _begin_together(self, blocks: Sequence[int]) -> None:
-        """Each root reads its blocks, whoever else reads."""
-
-        def go_on(team: int, left: Iterator[int], time: float) -> None:
-            self._ended(time)
-            block = next(left, None)
-            if block is not None:
-                self._read(block, team, time, partial(go_on, team, left))
-
-        roots = len(self._nodes)
-        order = Epoch(roots, SEED, blocks[0]).samples(np.arange(roots))
-        for team in order.tolist():
-            go_on(team, iter(blocks), self.now)
-
-    def _take_turns(self, blocks: Sequence[int]) -> None:
-        """Roots read in turns, root by root and block by block.
-
-        A turn waits for the one that is ``tokens`` turns before, and for the root's own last one.
+        A turn, root by root and block by block, waits for the one that is ``tokens`` turns before,
+        and for the root's own last one.
         """
-        roots, tokens, store = len(self._nodes), self.tokens, self._store
+        roots, store = len(self._nodes), self._store
         turns = roots * len(blocks)
+        tokens = self.tokens or turns
+        order = range(roots) if self.tokens else self._in_chance_order(blocks[0])
         waits_for = [(turn >= tokens) + (turn >= roots) for turn in range(turns)]
 
         def begin(turn: int, time: float) -> None:
             passed = partial(hand_on, turn) if store.early_turns else None
-            self._read(blocks[turn // roots], turn % roots, time, partial(end, turn), asked=passed)
+            block, team = blocks[turn // roots], order[turn % roots]
+            self._read(block, team, time, partial(end, turn), asked=passed)
 
         def end(turn: int, time: float) -> None:
             self._ended(time)
@@ -127,8 +109,15 @@ class Roots:
                 if not waits_for[turn]:
                     begin(turn, time)
 
-        for turn in range(min(tokens, turns)):
+        for turn in range(min(tokens, roots, turns)):
             begin(turn, self.now)
+        self.servers.run()
+
+    def _in_chance_order(self, number: int) -> Sequence[int]:
+        """Return the roots as they come out of a barrier."""
+        roots = len(self._nodes)
+        order: list[int] = Epoch(roots, SEED, number).samples(np.arange(roots)).tolist()
+        return order
 
     def _ended(self, time: float) -> None:
         self.now = max(self.now, time)
