@@ -20,7 +20,6 @@ from lmdbio.share.mpi_channel import (
     handle_of,
     register,
 )
-from lmdbio.share.transport import NodeFile
 
 __all__ = ["MpiTransport", "mpi4py"]
 
@@ -98,7 +97,7 @@ class _NodeGroup:
     """A communicator of the ranks that share memory."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
-        self._mpi = mpi
+        self._mpi, self._own = mpi, comm.rank
         self._comm = shared = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
         groups = shared.Get_group(), comm.Get_group()
         self.shared = int(groups[0].Translate_ranks([0], groups[1])[0])
@@ -112,15 +111,9 @@ class _NodeGroup:
         self._comm = shared.Split(shared.rank // ranks_per_node, shared.rank)
         shared.Free()
 
-    def create(self, sizes: Sequence[int]) -> NodeFile | None:
-        """Return None: MPI makes the window on all ranks together."""
-        del sizes
-        return None
-
-    def allocate(self, size: int, made: NodeFile | None) -> _NodeWindow:
+    def allocate(self, sizes: Sequence[int]) -> _NodeWindow:
         """Allocate this rank's part of its memory."""
-        del made
-        return _NodeWindow(self._mpi, self._comm, size)
+        return _NodeWindow(self._mpi, self._comm, sizes[self._own])
 
     def memory_free(self) -> int | None:
         """Return the bytes that the machine has free for windows."""
@@ -142,8 +135,6 @@ class MpiTransport:
         mpi: module ``mpi4py.MPI``.
         comm: the user's intracommunicator.
     """
-
-    makes_memory = False
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi = mpi
