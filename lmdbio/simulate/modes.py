@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.mode import AUTO, USUAL_TOKENS, Mode
+from lmdbio.planning.order import split_share
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.simulate.roots import Roots
@@ -210,9 +211,7 @@ def _bound(servers: Servers, store: Store, seconds: float) -> str:
 
 def _walk(name: str, workload: Workload, store: Store, roots: int) -> ModeOutcome:
     """Return how long it takes ``roots`` readers on each node to walk over all records."""
-    teams = [
-        team for team in workload.teams(roots) if _end(workload, team) > _begin(workload, team)
-    ]
+    teams = [team for team in workload.teams(roots) if _part(workload, team)]
     asked = _asked_bytes(workload, teams)
     times = _times(asked, store, roots)
     table = np.stack(list(times.values()))
@@ -222,7 +221,7 @@ def _walk(name: str, workload: Workload, store: Store, roots: int) -> ModeOutcom
         seconds = float(table.sum(axis=1).max())
     last = (workload.iterations - 1) * workload.batch
     # A reader's last record is the last one of its team.
-    walked = workload.offsets(last + np.array([_end(workload, team) for team in teams]))
+    walked = workload.offsets(last + np.array([_part(workload, team).stop for team in teams]))
     return ModeOutcome(
         name,
         seconds,
@@ -235,14 +234,11 @@ def _walk(name: str, workload: Workload, store: Store, roots: int) -> ModeOutcom
     )
 
 
-def _begin(workload: Workload, team: tuple[int, ...]) -> int:
-    """Return the position in a batch of a team's first record."""
-    return team[0] * workload.batch // workload.ranks
-
-
-def _end(workload: Workload, team: tuple[int, ...]) -> int:
-    """Return the position in a batch after a team's last record."""
-    return (team[-1] + 1) * workload.batch // workload.ranks
+def _part(workload: Workload, team: tuple[int, ...]) -> range:
+    """Return the positions in a batch of a team's records."""
+    batch, ranks = workload.batch, workload.ranks
+    first, last = (split_share(batch, ranks, rank) for rank in (team[0], team[-1]))
+    return range(first.start, last.stop)
 
 
 def _asked_bytes(workload: Workload, teams: Sequence[tuple[int, ...]]) -> I64:
@@ -252,7 +248,7 @@ def _asked_bytes(workload: Workload, teams: Sequence[tuple[int, ...]]) -> I64:
     for the whole node.
     """
     last_of = {team[-1] // workload.ranks_per_node: team for team in teams}
-    ends = np.array([_end(workload, team) for team in last_of.values()])
+    ends = np.array([_part(workload, team).stop for team in last_of.values()])
     first = np.arange(workload.iterations)[:, np.newaxis] * workload.batch
     return np.diff(workload.offsets(first + ends), axis=0, prepend=0)
 
