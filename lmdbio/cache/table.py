@@ -116,12 +116,13 @@ class GrainTable:
 
     def recheck(self) -> None:
         """Note what is missing; for one thread at a time, and in a child that is forked."""
-        self._missing = self._find_missing()
+        self._missing = self._find_missing(is_away=False)
         self.is_full = not self._missing.any()
 
-    def _find_missing(self) -> Flags:
+    def _find_missing(self, *, is_away: bool) -> Flags:
         missing = np.zeros(len(self.owned), np.bool_)
-        missing[self.both :] = self.back[self.both :] == ABSENT
+        if not is_away:
+            missing[self.both :] = self.back[self.both :] == ABSENT
         missing[: self._in_memory] |= self.front == ABSENT
         return missing
 
@@ -131,11 +132,7 @@ class GrainTable:
         Args:
             is_away: whether the back tier is done without.
         """
-        if not is_away:
-            return self._missing
-        missing = np.zeros(len(self.owned), np.bool_)
-        missing[: self._in_memory] = self.front == ABSENT
-        return missing
+        return self._find_missing(is_away=True) if is_away else self._missing
 
     @property
     def warmth(self) -> tuple[int, int]:
