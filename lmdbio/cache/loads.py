@@ -114,7 +114,7 @@ class GrainLoads:
         limits: bounds of what is under way.
 
     Attributes:
-        kept: memory that keeps the first ones; None after ``close``.
+        front: memory that keeps the first ones; None after ``close``.
         to_front, to_back: loads that are under way, or are to be begun, oldest first, by the tier
             that they go to.
         copies: loads that take grains of memory to the other tier, for the next job.
@@ -126,7 +126,7 @@ class GrainLoads:
         self, table: GrainTable, memory: _core.Memory, back: Tier | None, limits: CacheLimits
     ) -> None:
         self.table, self.back, self.limits = table, back, limits
-        self.kept: _core.Memory | None = memory
+        self.front: _core.Memory | None = memory
         self._size = table.map.size
         # Each is taken again, for its pages are made when they are first touched.
         self._spare: list[_core.Memory] = []
@@ -162,7 +162,7 @@ class GrainLoads:
         Raises:
             Error: it is closed.
         """
-        memory = self.kept
+        memory = self.front
         if memory is None:
             raise self.closed()
         return memory
@@ -183,7 +183,7 @@ class GrainLoads:
             Error: it is closed.
         """
         with self.lock:
-            if self.kept is None:
+            if self.front is None:
                 raise self.closed()
             return self._want(grains & self.table.missing(is_away=is_away))
 
@@ -379,7 +379,7 @@ class GrainLoads:
             loads.remove(load)
         buffer, most = load.buffer, self.limits.buffer_bytes
         load.close()
-        if self.table.is_full or self.kept is None:
+        if self.table.is_full or self.front is None:
             self._spare.clear()
         elif buffer is not None and (len(self._spare) + 1) * buffer.size <= most:
             self._spare.append(buffer)
@@ -390,7 +390,7 @@ class GrainLoads:
         May be called twice.
         """
         with self.lock:
-            self.kept = None
+            self.front = None
             loads = list(chain(self.to_front, self.to_back))
             self.copies, self.to_front, self.to_back, self._spare = deque(), [], [], []
         is_away = self.back is not None and self.back.is_away

@@ -203,7 +203,7 @@ class CacheShard:
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory for what it keeps; 0 after ``close``."""
-        memory = self._loads.kept
+        memory = self._loads.front
         return 0 if memory is None else memory.size
 
     @property
@@ -221,7 +221,7 @@ class CacheShard:
         Args:
             state: state of the data file when it was opened.
         """
-        memory = self._loads.kept
+        memory = self._loads.front
         return None if memory is None else LeftGrains(state, self, memory)
 
     @property

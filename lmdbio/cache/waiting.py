@@ -137,7 +137,7 @@ class WaitingLoads:
             Error: the file has moved on, or it is closed.
         """
         loads = self._loads
-        if loads.kept is None:
+        if loads.front is None:
             raise loads.closed()
         has_come = isinstance(load.reads, GuardedReads) and load.reads.have_come
         states = loads.table.front if load.to_memory else loads.table.back
