@@ -45,8 +45,7 @@ class Prefetch:
         self.is_stream = piece == 0
         cell = cell_of("lio_prefetch", "prefetch_close", engine.pointer)
         lib.lio_prefetch_open(engine.pointer, file_end, piece, sweep_bytes_max, cell)
-        #: NULL: there is nothing to bring, which all functions of C know.
-        self._pointer: Any = held(cell) if cell[0] else ffi.NULL
+        self._pointer: Any = held(cell) if cell[0] else None
 
     def sweep(self, extents: Extents, *, block_bytes: int) -> range | None:
         """Bring the file there whole, in its order, once that pays for such records.
@@ -56,9 +55,10 @@ class Prefetch:
             None: it is not swept.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
-        places, awaited = pointer_to(extents, "lio_extent *"), ffi.new("lio_extent *")
+        pointer = self._pointer if self._pointer is not None else ffi.NULL
+        awaited = ffi.new("lio_extent *")
         is_swept = lib.lio_prefetch_sweep(
-            self._pointer, places, len(extents), block_bytes, awaited
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, awaited
         )
         return _range_of(awaited) if is_swept else None
 
@@ -68,13 +68,15 @@ class Prefetch:
         Returns:
             How many bytes have not come yet. None: nothing stays in a page cache here.
         """
+        if self._pointer is None:
+            return None
         left = int(lib.lio_prefetch_sweep_all(self._pointer))
         return None if left == NOTHING_STAYS else left
 
     @property
     def asked_bytes(self) -> int:
         """Bytes that were asked for so far."""
-        return int(lib.lio_prefetch_asked(self._pointer))
+        return int(lib.lio_prefetch_asked(self._pointer)) if self._pointer is not None else 0
 
     def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> range | None:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.
@@ -83,9 +85,10 @@ class Prefetch:
             As ``sweep``. None: they do not lie dense enough for that.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
-        places, awaited = pointer_to(extents, "lio_extent *"), ffi.new("lio_extent *")
+        pointer = self._pointer if self._pointer is not None else ffi.NULL
+        awaited = ffi.new("lio_extent *")
         is_covered = lib.lio_prefetch_cover(
-            self._pointer, places, len(extents), block_bytes, ahead, awaited
+            pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead, awaited
         )
         return _range_of(awaited) if is_covered else None
 
@@ -96,9 +99,11 @@ class Prefetch:
 
     def poll(self, awaited: range, timeout_ms: int = 0) -> bool:
         """Return whether they have, after ``timeout_ms`` at most."""
+        if self._pointer is None:
+            return True
         part = ffi.new("lio_extent *", (awaited.start, len(awaited)))[0]
         return bool(lib.lio_prefetch_wait(self._pointer, part, timeout_ms) == lib.LIO_OK)
 
     def close(self) -> None:
         """Ends what is under way. May be called twice."""
-        self._pointer = ffi.NULL
+        self._pointer = None
