@@ -253,11 +253,11 @@ def test_a_child_sees_what_a_thread_of_its_parent_was_marking(
     marks, may_go_on = threading.Event(), threading.Event()
     find_missing, forks = kept.table._find_missing, threading.get_ident()
 
-    def held() -> Any:
+    def held(**given: bool) -> Any:
         if threading.get_ident() != forks:
             marks.set()
             may_go_on.wait(60)
-        return find_missing()
+        return find_missing(**given)
 
     monkeypatch.setattr(kept.table, "_find_missing", held)
     with records, ThreadPoolExecutor(1) as pool:

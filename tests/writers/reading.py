@@ -549,9 +549,7 @@ class Reading(Drawn):
         form = self.rng.choice(FORMS)
 
         def work() -> None:
-            report = convert(
-                self.folder, output=self._sidecar, form=form, databases=[None], engine="pread"
-            )
+            report = convert(self.folder, output=self._sidecar, form=form, databases=[None])
             self.count_of(surface).sessions += 1
             if report.records < world.RECORDS // 2:
                 raise Wrong(f"{surface}: only {report.records} records")
