@@ -167,16 +167,22 @@ class _Part:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise unwritable(error, goal, WHAT) from error
-        # Another process may have published it between the two calls.
-        if try_lock(self._fd) is False or not has_name(self._fd, self.path):
-            os.close(self._fd)
-            raise BlockingIOError(errno.EAGAIN, "another process copies to it", str(goal))
         try:
-            self.written = self._noted = self._read_note()
-            os.ftruncate(self._fd, self.written)
+            # Two that copy to one file would cut and publish it under each other.
+            is_locked = try_lock(self._fd)
+            if is_locked is None:
+                raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+            # Another process may have published it between the two calls.
+            is_ours = is_locked and has_name(self._fd, self.path)
+            if is_ours:
+                self.written = self._noted = self._read_note()
+                os.ftruncate(self._fd, self.written)
         except OSError as error:
             os.close(self._fd)
             raise unwritable(error, goal, WHAT) from error
+        if not is_ours:
+            os.close(self._fd)
+            raise BlockingIOError(errno.EAGAIN, "another process copies to it", str(goal))
 
     def _note_for(self, count: int) -> dict[str, Any]:
         return {"version": 2, **self._state._asdict(), "bytes": count}

@@ -14,6 +14,8 @@ __all__ = ["Datum", "Field", "find_datum", "find_msgpack", "find_protobuf", "is_
 
 #: Steps of a walk at most: the head of a value has no more single floats than that.
 STEPS_MAX = 50_000
+#: Tags of fixed fields that are compared at once.
+RUN_PART = 256
 #: Fields of a message are numbered from 1; people seldom come as far as this.
 NUMBER_MAX = 2048
 DEPTH_MAX = 32
@@ -92,8 +94,15 @@ def _run(excerpt: Excerpt, at: int, number: int) -> int:
     """
     if number > 15:  # a tag of two bytes
         return 1
-    tags = excerpt.head[at + 5 : len(excerpt.head) - 4 : 5]
-    return 1 + len(tags) - len(tags.lstrip(bytes((number << 3 | 5,))))
+    # A part at a time: fields of two numbers in turn would have the rest copied for each of them.
+    tag, count, last = bytes((number << 3 | 5,)), 1, len(excerpt.head) - 4
+    while True:
+        first = at + 5 * count
+        tags = excerpt.head[first : min(first + 5 * RUN_PART, last) : 5]
+        alike = len(tags) - len(tags.lstrip(tag))
+        count += alike
+        if alike < RUN_PART:
+            return count
 
 
 def find_protobuf(excerpt: Excerpt) -> list[int] | None:

@@ -188,12 +188,12 @@ class Stored:
 
     Attributes:
         calibration: None if there is none that can be used.
-        file: path of the file, which need not exist.
+        file: path of the file, which need not exist; None: there is no folder for it.
         note: reason why a calibration that is there is not used, else "".
     """
 
     calibration: Calibration | None
-    file: Path
+    file: Path | None
     note: str = ""
 
 
@@ -226,7 +226,7 @@ def load(identity: str) -> Stored:
     try:
         file = file_of(identity)
     except OSError:
-        return Stored(None, Path(), "no: there is no folder to keep it in")
+        return Stored(None, None, "no: there is no folder to keep it in")
     try:
         # A FIFO under that name would be waited for.
         with open(file, "rb", opener=_at_once) as opened:

@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
     if "monotonic_ns" not in trace.get("otherData", {}):
         raise ValueError(f"{os.fspath(path)}: is a trace, but was not written by lmdbio")
     events = trace["traceEvents"]
-    if is_cut and events and events[-1]["ph"] == "b":
+    if is_cut and events and isinstance(events[-1], dict) and events[-1].get("ph") == "b":
         del events[-1]  # what begins here has had its end in the part that is gone
     return trace
 

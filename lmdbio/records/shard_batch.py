@@ -99,6 +99,9 @@ class _Rows(Generic[R]):
         shard, extents = self._shard, self._extents
         shard.bring(self._own_extents)
         covered, apart = shard.covered(extents), shard.table.apart(extents)
+        if self.rest is None and covered is None and apart is None:  # all is in memory
+            self._count("own", extents["length"])
+            return [_Part.of(slice(None), shard.memory, extents, shard.table.places(extents))]
         # Others are read already, though a disk may be back by now.
         own = self.own if covered is None else self.own & covered
         in_memory = own if apart is None else own & ~apart

@@ -22,9 +22,9 @@ from lmdbio.inside import arrays, kinds, packed
 from lmdbio.inside.excerpt import Excerpt
 from lmdbio.inside.kinds import guess
 from lmdbio.inside.preview import preview_lines
-from lmdbio.inside.wire import find_datum, is_datum
+from lmdbio.inside.wire import RUN_PART, find_datum, is_datum
 from tests.inside import samples
-from tests.inside.samples import BAD, GOOD, datum
+from tests.inside.samples import BAD, GOOD, datum, varint
 from tests.support import long_run
 
 
@@ -72,6 +72,16 @@ def test_a_datum_of_more_floats_than_its_excerpt_holds_is_one() -> None:
 )
 def test_a_datum_is_told_by_its_fields(value: bytes, is_one: bool) -> None:
     assert is_datum(value) is is_one
+
+
+@pytest.mark.parametrize("count", [1, RUN_PART, RUN_PART + 1, RUN_PART + 2, 3 * RUN_PART])
+def test_single_floats_are_counted_over_parts(count: int) -> None:
+    floats = b"\x35\0\0\0\0" * count
+    sizes = b"\x08\x01\x10\x01\x18" + varint(count)
+    for value in (sizes + floats, floats + sizes):
+        found = find_datum(Excerpt.whole_of(value))
+        assert found is not None and found.floats == count
+    assert is_datum(b"\x28\0".join([b"\x35\0\0\0\0"] * count))
 
 
 def test_all_floats_of_a_datum_are_counted_in_one_step_each_way() -> None:

@@ -496,6 +496,9 @@ def test_of_a_torn_trace_what_began_last_is_left_out_with_its_end(tmp_path):
     torn.write_text(f'{{"otherData":{facts},"traceEvents":[\n{lines},\n{{"ph":"e","na', "utf-8")
     read = timeline.load(torn)
     assert read["traceEvents"] == [whole] and timeline.check(read) == []
+    for other in ("1", "[]", "{}"):  # events of others
+        torn.write_text(f'{{"otherData":{facts},"traceEvents":[\n{other},\n{{"na', "utf-8")
+        assert timeline.load(torn)["traceEvents"] == [json.loads(other)]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": []}', "\xff"])
