@@ -27,14 +27,14 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import BlockForm, Extents, History, Leaves
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.provenance.contents import open_contents, read_contents
+from lmdbio.provenance.contents import LocalContents, RemoteContents, open_contents
 from lmdbio.provenance.directory import BLOCKS_AT, parse_directory, parse_preamble
 from lmdbio.provenance.entry import Entry, Facts, Name, Rows, name_text, stored_bytes
 from lmdbio.provenance.frames import decompress, extents_crc, from_zigzag, unpack_numbers
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer_model import replay
-from lmdbio.remote import is_url, label
+from lmdbio.remote import is_url
 from lmdbio.system import fork
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_recorded"]
@@ -60,16 +60,17 @@ class Provenance:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, cache_bytes_max: int) -> None:
-        self.path: Path | str = label(path) if is_url(path) else Path(path)
+        self.path: Path | str = path if isinstance(path, str) and is_url(path) else Path(path)
         self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
         self.lock = threading.Lock()
         self._reader: LeafReader | None = None
         self._head = b""
-        self._contents = open_contents(path)
+        contents = open_contents(self.path)
+        self._contents: LocalContents | RemoteContents | None = contents
+        self.path, self.size = contents.path, contents.size
         try:
-            self.size = self._contents.size()
             self._head = self._read(0, min(self.size, _OPEN_BYTES))
             self.facts, self.sections = self._load()
         except BaseException:
@@ -95,11 +96,16 @@ class Provenance:
         return cls(path, cache_bytes_max=cache_bytes_max)
 
     def _read(self, offset: int, length: int) -> bytes:
-        if not self._contents.is_open:
+        contents = self._contents
+        if contents is None:
             raise ValueError(f"{self.path}: the provenance file is closed")
         if offset + length <= len(self._head):
             return self._head[offset : offset + length]
-        return read_contents(self._contents, offset, length)
+        try:
+            return contents.read(offset, length)
+        except OSError as error:  # which readers treat as damage: the tree is there
+            reason = error.strerror or str(error)
+            raise ProvenanceError(f"{self.path}: cannot be read: {reason}") from error
 
     def _load(self) -> tuple[Facts, list[Section]]:
         path = self.path
@@ -216,7 +222,9 @@ class Provenance:
 
     def close(self) -> None:
         """Close the file. May be called twice."""
-        self._contents.close()
+        contents, self._contents = self._contents, None
+        if contents is not None:
+            contents.close()
 
     def __enter__(self) -> Provenance:
         return self

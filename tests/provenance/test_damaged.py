@@ -30,6 +30,7 @@ from lmdbio.convert.convert import convert
 from lmdbio.errors import IncompatibleError, MovedError, ProvenanceError
 from lmdbio.planning.mode import Mode
 from lmdbio.provenance import BLOCKS_AT, Provenance, file
+from lmdbio.provenance.contents import LocalContents
 from lmdbio.system import log
 from tests.support import databases
 
@@ -357,17 +358,17 @@ def test_one_that_cannot_be_read_is_passed_over_as_well(
     damaged: Made, told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damaged.flip(of_block(damaged.sidecar))  # sound again
-    read = _core.Engine.read
+    read = LocalContents.read
 
-    def fail(self: _core.Engine, offset: int, length: int) -> bytes:
-        if offset and self.path == str(damaged.sidecar):
-            raise OSError(5, "Input/output error", self.path)
+    def fail(self: LocalContents, offset: int, length: int) -> bytes:
+        if offset:
+            raise OSError(5, "Input/output error", str(self.path))
         return read(self, offset, length)
 
     monkeypatch.setattr(file, "_OPEN_BYTES", BLOCKS_AT)  # of a larger one blocks are read apart
     wanted = [value for _, value in damaged.items]
     with lmdbio.Records(damaged.folder) as records:
-        monkeypatch.setattr(_core.Engine, "read", fail)
+        monkeypatch.setattr(LocalContents, "read", fail)
         assert list(records) == wanted
     (text,) = told()
     assert "cannot be read: Input/output error; the tree is walked instead" in text
