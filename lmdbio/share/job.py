@@ -19,6 +19,7 @@ from lmdbio.planning.order import split_share
 from lmdbio.share.memory import SharedMemory, free_unfreed, machine_name, unfreed_windows
 from lmdbio.share.transport import (
     Gathering,
+    NodeFile,
     NodeGroup,
     Transport,
     describe,
@@ -311,19 +312,33 @@ class Job:
             machines.setdefault(one.machine, []).append(rank)
         return list(machines.values())
 
-    def allocate(self, sizes: Sequence[int]) -> SharedMemory:
-        """Allocate this rank's part of the node's window. Collective over the node.
-
-        A rank alone on its node gets private memory: no other rank needs to know when it ends.
+    def create_memory(self, sizes: Sequence[int]) -> list[NodeFile | None]:
+        """Make the memory of each node, where its first rank does so. Collective over the job.
 
         Args:
             sizes: size of each rank's part, bytes, by job rank.
+
+        Returns:
+            The files, by job rank; where all ranks of a node make its memory together, nothing.
+
+        Raises:
+            MemoryError: a machine has too little.
         """
-        size, group = sizes[self.rank], self._group
+        group = self._group
+        if self.transport is None or group is None or not self.transport.makes_memory:
+            return [None] * self.size
+        return self.together(lambda: group.create(sizes) if len(self.node) > 1 else None)
+
+    def allocate(self, size: int, made: NodeFile | None) -> SharedMemory:
+        """Allocate this rank's part of the node's window. Collective over the node.
+
+        A rank alone on its node gets private memory: no other rank needs to know when it ends.
+        """
+        group = self._group
         if len(self.node) == 1 or group is None:
             memory = SharedMemory(size, group=group, private=_core.Memory(size))
         else:
-            memory = SharedMemory(size, shared=group.allocate(sizes))
+            memory = SharedMemory(size, shared=group.allocate(size, made))
         self._group = None
         return memory
 

@@ -20,6 +20,7 @@ from lmdbio.share.mpi_channel import (
     handle_of,
     register,
 )
+from lmdbio.share.transport import NodeFile
 
 __all__ = ["MpiTransport", "mpi4py"]
 
@@ -97,7 +98,7 @@ class _NodeGroup:
     """A communicator of the ranks that share memory."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
-        self._mpi, self._own = mpi, comm.rank
+        self._mpi = mpi
         self._comm = shared = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
         groups = shared.Get_group(), comm.Get_group()
         self.shared = int(groups[0].Translate_ranks([0], groups[1])[0])
@@ -111,9 +112,15 @@ class _NodeGroup:
         self._comm = shared.Split(shared.rank // ranks_per_node, shared.rank)
         shared.Free()
 
-    def allocate(self, sizes: Sequence[int]) -> _NodeWindow:
+    def create(self, sizes: Sequence[int]) -> NodeFile | None:
+        """Return None: MPI makes the window on all ranks together."""
+        del sizes
+        return None
+
+    def allocate(self, size: int, made: NodeFile | None) -> _NodeWindow:
         """Allocate this rank's part of its memory."""
-        return _NodeWindow(self._mpi, self._comm, sizes[self._own])
+        del made
+        return _NodeWindow(self._mpi, self._comm, size)
 
     def memory_free(self) -> int | None:
         """Return the bytes that the machine has free for windows."""
@@ -135,6 +142,8 @@ class MpiTransport:
         mpi: module ``mpi4py.MPI``.
         comm: the user's intracommunicator.
     """
+
+    makes_memory = False
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi = mpi

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lmdbio import _core
-from lmdbio.errors import PeerError
+from lmdbio.share.transport import NodeFile
 
 __all__ = ["SocketNodeGroup"]
 
@@ -43,67 +43,58 @@ class SocketNodeGroup:
     Args:
         members: their job ranks, ascending.
         own: job rank of this process.
-        send: function that sends an object to one of them; it returns at once.
-        take: function that waits for what one of them has sent, and returns it.
     """
 
-    def __init__(
-        self,
-        members: Sequence[int],
-        own: int,
-        *,
-        send: Callable[[int, tuple[str, str]], None],
-        take: Callable[[int], tuple[str, str]],
-    ) -> None:
+    def __init__(self, members: Sequence[int], own: int) -> None:
         self._members = members
         self.shared = members[0]
         self.rank, self.size = members.index(own), len(members)
-        self._own, self._send, self._take = own, send, take
-        self._made: int | None = None  # the descriptor of a file that this rank has not mapped yet
+        self._own = own
+        self._made: int | None = None  # the descriptor of a file that nobody has mapped yet
 
     def split(self, ranks_per_node: int) -> None:
         """Split it into nodes of so many neighbours."""
         first = self.rank // ranks_per_node * ranks_per_node
         self._members = self._members[first : first + ranks_per_node]
 
-    def allocate(self, sizes: Sequence[int]) -> _NodeMemory:
-        """Map the memory of the node.
+    def create(self, sizes: Sequence[int]) -> NodeFile | None:
+        """Make the file, on the first rank of the node; return where it is. Elsewhere: None.
+
+        Args:
+            sizes: size of each job rank's part, bytes.
 
         Raises:
             MemoryError: there is no room.
-            PeerError: the first rank has found none.
-            OSError: it cannot be opened, or mapped.
         """
+        if self._own != self._members[0]:
+            return None
         parts = [-(-sizes[rank] // mmap.PAGESIZE) * mmap.PAGESIZE for rank in self._members]
-        first, *others = self._members
-        if self._own == first:
-            descriptor = self._make(sum(parts), others)
-        else:
-            path, why = self._take(first)
-            if why:
-                raise PeerError(f"rank {first} failed: {why}")
-            descriptor = self._made = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        memory = _NodeMemory(descriptor, parts)
-        self._made = None
-        return memory
-
-    def _make(self, size: int, others: Sequence[int]) -> int:
-        """Make the file, and tell the other ranks where it is, or why there is none.
-
-        It stays open until all of them have opened it, or know of an error.
-        """
-        path = why = ""
         try:
             self._made = os.memfd_create("lmdbio-window", os.MFD_CLOEXEC)
-            os.ftruncate(self._made, size)
-            path = f"/proc/{os.getpid()}/fd/{self._made}"
+            os.ftruncate(self._made, sum(parts))
         except OSError as error:
-            why = f"no shared memory of {size} bytes: {error}"
-            raise MemoryError(why) from error
-        finally:
-            for other in others:
-                self._send(other, (path, why))
-        return self._made
+            raise MemoryError(f"no shared memory of {sum(parts)} bytes: {error}") from error
+        return NodeFile(os.getpid(), self._made, parts)
+
+    def allocate(self, size: int, made: NodeFile | None) -> _NodeMemory:
+        """Map the memory of the node.
+
+        Raises:
+            OSError: it cannot be opened, or mapped.
+        """
+        assert made is not None
+        assert made.sizes[self._members.index(self._own)] >= size
+        if self._made is not None:
+            memory = _NodeMemory(self._made, made.sizes)
+            self._made = None
+            return memory
+        path = f"/proc/{made.process}/fd/{made.descriptor}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return _NodeMemory(descriptor, made.sizes)
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def memory_free(self) -> int | None:
         """Return None: no file system limits it."""

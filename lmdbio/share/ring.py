@@ -27,7 +27,7 @@ __all__ = ["Ring"]
 LIMIT_SECONDS = 60.0
 #: Tag of the messages over sockets, behind those of ``share.sockets``; and a piece of a message:
 #: rows go in no larger ones.
-RING, PIECE_BYTES = MEET + 5, _core.Exchange.MESSAGE_BYTES
+RING, PIECE_BYTES = MEET + 4, _core.Exchange.MESSAGE_BYTES
 
 
 class Ring:

@@ -37,7 +37,7 @@ from lmdbio.share.transport import Channel, describe, end_messages
 __all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
 
 #: Tags of what is no letter of a Reader's (``share.mail``).
-GATHER, ARRAY, FAILED, MEMORY = range(MEET + 1, MEET + 5)
+GATHER, ARRAY, FAILED = range(MEET + 1, MEET + 4)
 #: Between two looks whether a rank that is waited for has ended; and how long what it sent before
 #: may be on its way.
 CHECK_SECONDS, LEFT_SECONDS = 0.05, 1.0
@@ -163,14 +163,14 @@ class SocketTransport:
         ValueError: ``LMDBIO_HOST`` names no address.
     """
 
-    is_threaded = True
+    is_threaded = makes_memory = True
     has_left = True  # until it begins to meet the others
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size
         self._failure: tuple[int, str] | None = None
         self.steps = 0
-        self._arrays = self._groups = 0
+        self._arrays = 0
         self._early: dict[tuple[int, int, Any], Any] = {}  # what was sent to steps, until they end
         self._pid = os.getpid()
         self._checked_s = 0.0
@@ -307,13 +307,7 @@ class SocketTransport:
 
     def node_group(self) -> SocketNodeGroup:
         """Return the ranks that share memory with this one."""
-        number = self._groups = self._groups + 1
-        return SocketNodeGroup(
-            self.near_ranks(),
-            self.rank,
-            send=lambda to, what: self.send(to, MEMORY, (number, what)),
-            take=lambda sender: self.take_from(sender, MEMORY, number),
-        )
+        return SocketNodeGroup(self.near_ranks(), self.rank)
 
     def send_array(self, array: Any, takes: Sequence[bool]) -> Any:
         """Send an array of rank 0 to some ranks."""

@@ -13,13 +13,14 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lmdbio import _core
 
 __all__ = [
     "Channel",
     "Gathering",
+    "NodeFile",
     "NodeGroup",
     "NodeMemory",
     "Transport",
@@ -73,6 +74,19 @@ class NodeMemory(Protocol):
         """Unmap and free it, and the group. Collective over the node."""
 
 
+class NodeFile(NamedTuple):
+    """A file that the first rank of a node has made for its memory.
+
+    Attributes:
+        process, descriptor: process that has it open, and its descriptor there.
+        sizes: size of each node rank's part, bytes.
+    """
+
+    process: int
+    descriptor: int
+    sizes: list[int]
+
+
 class NodeGroup(Protocol):
     """The ranks that share memory, for one Reader: this rank's node, once it is split.
 
@@ -89,11 +103,19 @@ class NodeGroup(Protocol):
     def split(self, ranks_per_node: int) -> None:
         """Split it into nodes of so many neighbours. Collective over the group."""
 
-    def allocate(self, sizes: Sequence[int]) -> NodeMemory:
-        """Allocate this rank's part of its memory, which owns the group. Collective over it.
+    def create(self, sizes: Sequence[int]) -> NodeFile | None:
+        """Make what ``allocate`` maps, where one rank makes it for all; else None.
 
         Args:
             sizes: size of each job rank's part, bytes.
+        """
+
+    def allocate(self, size: int, made: NodeFile | None) -> NodeMemory:
+        """Allocate this rank's part of its memory, which owns the group. Collective over it.
+
+        Args:
+            size: size of this rank's part, bytes.
+            made: return value of ``create`` on the first rank of the node.
         """
 
     def memory_free(self) -> int | None:
@@ -170,11 +192,13 @@ class Transport(Protocol):
     Attributes:
         rank, size: rank of this process, and number of ranks.
         is_threaded: whether this process may send and receive from several threads at once.
+        makes_memory: whether one rank of a node makes its memory (``NodeGroup.create``).
     """
 
     rank: int
     size: int
     is_threaded: bool
+    makes_memory: bool
 
     @property
     def group(self) -> Any:

@@ -148,7 +148,7 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
     made: list[SharedMemory] = []
 
     def allocate_part() -> tuple[int, Name]:
-        made.append(job.allocate(sizes))
+        made.append(job.allocate(needed[job.rank][1], files[job.node[0]]))
         name = machine_name(), os.getpid(), next(_numbers)
         return 0 if layout is None else _format_part(job, roots, layout, made[0]), name
 
@@ -156,6 +156,7 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
         needed = job.together(needs)
         sizes = [size for _, size, _ in needed]
         check_shm(job, sizes, [free for _, _, free in needed])
+        files = job.create_memory(sizes)
         allocated = job.together(allocate_part)
         made[0].name = allocated[job.node[0]][1]
         starts = [start for start, _ in allocated]
