@@ -217,7 +217,8 @@ static void be_strange(const node *one, uint64_t *state)
         break;
     case 1:
         said[draw(state, sizeof said)] ^= (uint8_t)(1 + draw(state, 255));
-        say_all(fd, said, sizeof said);
+        if (lio_mesh_u32(said + 24) >= ranks) /* who has the key may be any rank that is there */
+            say_all(fd, said, sizeof said);
         break;
     default:
         say_all(fd, said, sizeof said);
