@@ -17,7 +17,7 @@
 
 /* On a connection: first a greeting of the one who connected, then messages, each behind its head.
  * Little-endian. A farewell is a head with a tag of its own. The listener says a byte when it hears
- * the other one, and another as its farewell. */
+ * the other one, for which messages wait, and another as its farewell. */
 enum {
     LIO_GREETING_BYTES = 32, /* magic 8, key 16, rank 4, ranks 4 */
     LIO_HEAD_BYTES = 16,     /* magic 4, tag 4, bytes 8 */
@@ -55,6 +55,8 @@ typedef struct lio_link {
     int fd;                    /* -1: none */
     bool is_open;              /* connected */
     uint64_t greeted;          /* bytes of the greeting that are sent */
+    bool is_welcome;           /* the listener has heard it: messages may follow */
+    uint32_t redials;          /* before it was welcome */
     bool has_unanswered;       /* TCP: the other machine may not have acknowledged all */
     uint32_t silent_checks;    /* in a row, that saw no answer where one was due */
 } lio_link;
@@ -132,6 +134,10 @@ void *lio_mesh_carry(void *mesh);
 /* The name of a rank's Unix socket, in the abstract namespace. */
 struct sockaddr_un;
 unsigned lio_mesh_name(const lio_mesh *mesh, uint32_t rank, struct sockaddr_un *out);
+
+/* The address at which a rank listens for other machines; returns its bytes. */
+struct sockaddr_storage;
+unsigned lio_mesh_address(const lio_link *link, struct sockaddr_storage *out);
 
 /* Lets a Unix socket hold a message of rows. */
 void lio_mesh_widen(int fd);

@@ -1,4 +1,4 @@
-/* Whether the other end of a socket is alive, and whose it is.
+/* Where a rank listens; whether the other end of a socket is alive, and whose it is.
  *
  * A machine that answers nothing for LIO_MESH_ANSWER_SECONDS is lost. The kernel probes connections of
  * TCP that are idle; where something is to be acknowledged, the thread asks lio_mesh_is_silent. No
@@ -9,6 +9,7 @@
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +33,19 @@ static void set_option(int fd, int level, int name, int value)
 void lio_mesh_widen(int fd)
 {
     set_option(fd, SOL_SOCKET, SO_SNDBUF, LIO_MESSAGE_BYTES);
+}
+
+unsigned lio_mesh_address(const lio_link *link, struct sockaddr_storage *out)
+{
+    static const uint8_t MAPPED[12] = {[10] = 0xff, [11] = 0xff}; /* before an address of IPv4 */
+    struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_port = htons(link->port)};
+    struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(link->port)};
+    bool is_old = memcmp(link->host, MAPPED, sizeof MAPPED) == 0;
+    memcpy(&far.sin6_addr, link->host, sizeof far.sin6_addr);
+    memcpy(&old.sin_addr, link->host + sizeof MAPPED, sizeof old.sin_addr);
+    *out = (struct sockaddr_storage){0};
+    memcpy(out, is_old ? (void *)&old : (void *)&far, is_old ? sizeof old : sizeof far);
+    return is_old ? sizeof old : sizeof far;
 }
 
 void lio_mesh_keep_alive(int fd, bool writes_little)

@@ -1,7 +1,7 @@
 /* The thread of a mesh: connects, accepts, writes and reads. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,6 +20,8 @@
 
 /* Bytes that a connection may carry before others get their turn. */
 enum { TURN_BYTES = 8 << 20, EVENTS = 64, RETRY_MS = 5 };
+/* How often a rank is dialled again that ends a connection before it says its welcome. */
+enum { REDIALS_MAX = 400 };
 /* Those who connect and do not greet: how many may wait beside the ranks, how long, and how many are
  * accepted at a time. */
 enum { STRANGERS_MAX = 64, GREET_SECONDS = 10, ACCEPTED_MAX = 64 };
@@ -109,28 +111,13 @@ static bool add(lio_mesh *m, int fd, uint32_t events, lio_mesh_kind *what)
     return epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static const uint8_t MAPPED[12] = {[10] = 0xff, [11] = 0xff}; /* before an address of IPv4 */
-
 /* Returns errno of the call; 0: connected. */
 static int dial(lio_mesh *m, lio_link *link, bool is_near)
 {
-    struct sockaddr_un near;
-    struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_port = htons(link->port)};
-    struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(link->port)};
-    bool is_old = memcmp(link->host, MAPPED, sizeof MAPPED) == 0;
-    const struct sockaddr *to = (const struct sockaddr *)&far;
-    socklen_t size = sizeof far;
-    if (is_near) {
-        size = (socklen_t)lio_mesh_name(m, link->rank, &near);
-        to = (const struct sockaddr *)&near;
-    } else if (is_old) {
-        memcpy(&old.sin_addr, link->host + sizeof MAPPED, sizeof old.sin_addr);
-        size = sizeof old;
-        to = (const struct sockaddr *)&old;
-    } else {
-        memcpy(&far.sin6_addr, link->host, sizeof far.sin6_addr);
-    }
-    link->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_storage to;
+    socklen_t size = is_near ? (socklen_t)lio_mesh_name(m, link->rank, (struct sockaddr_un *)&to)
+                             : (socklen_t)lio_mesh_address(link, &to);
+    link->fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return errno;
     if (is_near)
@@ -139,7 +126,7 @@ static int dial(lio_mesh *m, lio_link *link, bool is_near)
         lio_mesh_keep_alive(link->fd, false);
     if (!add(m, link->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link->kind))
         return errno;
-    if (connect(link->fd, to, size) != 0)
+    if (connect(link->fd, (const struct sockaddr *)&to, size) != 0)
         return errno;
     return !is_near || lio_mesh_is_own_user(link->fd)
                ? 0
@@ -162,6 +149,7 @@ static bool has_farewell(lio_mesh *m, lio_link *link)
     (void)pthread_mutex_lock(&m->lock);
     for (ssize_t i = 0; i < got; i++) {
         is_farewell |= said[i] == LIO_SAYS_FAREWELL;
+        link->is_welcome |= said[i] == LIO_SAYS_WELCOME;
         if (said[i] == LIO_SAYS_WELCOME && m->state[link->rank] == LIO_MESH_AWAY) {
             m->state[link->rank] = LIO_MESH_HERE;
             announce(m);
@@ -171,13 +159,35 @@ static bool has_farewell(lio_mesh *m, lio_link *link)
     return is_farewell;
 }
 
+static bool was_ended(int sys_errno) /* by its other end */
+{
+    return sys_errno == 0 || sys_errno == ECONNRESET || sys_errno == EPIPE;
+}
+
+/* A listener closes the oldest of those who have not greeted where too many wait: a rank that had no time
+ * to greet, too. Returns whether it is dialled anew. Nothing is lost: messages wait for the welcome. */
+static bool redial(lio_mesh *m, lio_link *link, int sys_errno)
+{
+    if (!link->is_open || link->is_welcome || !was_ended(sys_errno) ||
+        link->redials >= REDIALS_MAX)
+        return false;
+    link->redials++;
+    link->is_open = false;
+    link->greeted = 0;
+    close_watched(m, &link->fd);
+    m->retries = true;
+    want(m, link);
+    return true;
+}
+
 static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *what)
 {
     bool has_left = link->fd >= 0 && has_farewell(m, link);
+    if (!has_left && redial(m, link, sys_errno))
+        return;
     (void)pthread_mutex_lock(&m->lock);
     if (m->has_met && m->state[link->rank] == LIO_MESH_AWAY) /* it listened once, no more */
-        has_left |= sys_errno == 0 || sys_errno == ECONNREFUSED || sys_errno == ECONNRESET ||
-                    sys_errno == EPIPE;
+        has_left |= was_ended(sys_errno) || sys_errno == ECONNREFUSED;
     (void)pthread_mutex_unlock(&m->lock);
     if (has_left)
         end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
@@ -187,10 +197,11 @@ static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *wha
 
 static void end_unreached(lio_mesh *m, lio_link *link, int sys_errno)
 {
-    bool is_old = memcmp(link->host, MAPPED, sizeof MAPPED) == 0;
-    const uint8_t *address = link->host + (is_old ? sizeof MAPPED : 0);
+    struct sockaddr_storage to;
+    socklen_t size = (socklen_t)lio_mesh_address(link, &to);
     char host[INET6_ADDRSTRLEN] = "?", what[sizeof m->lost_why.reason];
-    (void)inet_ntop(is_old ? AF_INET : AF_INET6, address, host, sizeof host);
+    (void)getnameinfo((const struct sockaddr *)&to, size, host, sizeof host, NULL, 0,
+                      NI_NUMERICHOST);
     (void)snprintf(what, sizeof what,
                    "it cannot be reached at %s, port %u (LMDBIO_HOST on its machine says by which "
                    "address others reach that)",
@@ -238,6 +249,8 @@ static int next_pieces(lio_mesh *m, lio_link *link, struct iovec pieces[2], lio_
                                    LIO_GREETING_BYTES - link->greeted};
         return 1;
     }
+    if (!link->is_welcome)
+        return 0;
     (void)pthread_mutex_lock(&m->lock);
     lio_sending *one = *of = link->first;
     (void)pthread_mutex_unlock(&m->lock);
@@ -312,8 +325,8 @@ static void link_event(lio_mesh *m, lio_link *link, uint32_t events)
     }
     if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
         (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &problem, &size);
-        bool has_ended = problem == 0 || problem == ECONNRESET || problem == EPIPE;
-        end_link(m, link, problem, has_ended ? "its process has ended" : "its connection broke");
+        end_link(m, link, problem,
+                 was_ended(problem) ? "its process has ended" : "its connection broke");
         return;
     }
     if ((events & EPOLLIN) != 0 && has_farewell(m, link)) {

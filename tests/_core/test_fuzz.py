@@ -1,8 +1,8 @@
 """A short run of the fuzzer; ``make fuzz`` runs it for longer.
 
 Goal: no mutated database or sidecar block makes the C core crash, hang or take much memory.
-Method: tests/fuzz, built with AddressSanitizer and UndefinedBehaviorSanitizer. The random
-seed is today's and is printed, so that every day tries other mutations.
+Method: tests/fuzz, built with AddressSanitizer and UndefinedBehaviorSanitizer. One seed,
+so that a change and not the day decides; ``make fuzz`` draws others.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -231,9 +232,56 @@ def test_a_rank_that_leaves_before_it_reads_the_greeting_is_not_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         mesh = met(other.getsockname()[1])
         mesh.send(1, 0, b"nobody reads it")
-        until(lambda: mesh.unsent == 0)
+        link = other.accept()[0]
+        until(lambda: len(link.recv(32, socket.MSG_PEEK)) == 32)
+        link.close()
     until(lambda: mesh.states()[1] == PeerState.LEFT)
     assert mesh.lost() is None
+    mesh.leave(0)
+
+
+def test_a_rank_that_is_turned_away_before_its_welcome_comes_again() -> None:
+    """Its listener had too many strangers. It sends what it was to send after all, in order."""
+    mesh = Mesh(0, 2, KEY)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(SECONDS_MAX)
+        mesh.place(1, "127.0.0.1", other.getsockname()[1], is_near=False)
+        for number in range(50):
+            mesh.send(1, 0, b"message %02d" % number)
+            link = other.accept()[0]
+            if number % 2:
+                assert link.recv(32, socket.MSG_WAITALL) == greeting(0, 2)
+            link.close()
+        with other.accept()[0] as link:
+            link.settimeout(SECONDS_MAX)
+            assert link.recv(32, socket.MSG_WAITALL) == greeting(0, 2)
+            link.sendall(b"W")
+            for number in range(50):
+                assert link.recv(26, socket.MSG_WAITALL)[16:] == b"message %02d" % number
+            assert mesh.lost() is None
+    mesh.leave(0)
+
+
+def test_who_is_turned_away_each_time_is_told() -> None:
+    """As where another program has the port."""
+    mesh, closing = Mesh(0, 2, KEY), threading.Event()
+
+    def turn_away(other: socket.socket) -> None:
+        while not closing.is_set():
+            with contextlib.suppress(TimeoutError):
+                other.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.1)
+        turning = threading.Thread(target=turn_away, args=(other,))
+        turning.start()
+        mesh.place(1, "127.0.0.1", other.getsockname()[1], is_near=False)
+        mesh.connect(1)
+        until(lambda: mesh.lost() is not None)
+        closing.set()
+        turning.join()
+    lost = mesh.lost()
+    assert lost is not None and lost[0] == 1 and "its process has ended" in lost[1]
     mesh.leave(0)
 
 
@@ -250,7 +298,7 @@ def test_a_rank_that_ends_before_all_have_met_is_lost() -> None:
         mesh.place(1, "127.0.0.1", other.getsockname()[1], is_near=False)
         mesh.connect(1)
         other.accept()[0].close()
-        until(lambda: mesh.states()[1] == PeerState.LOST)
+    until(lambda: mesh.states()[1] == PeerState.LOST)
     mesh.leave(0)
 
 
@@ -290,6 +338,7 @@ def test_a_rank_that_is_stopped_is_not_lost_and_a_dead_machine_is() -> None:
             mesh.connect(rank)
             links.append(stack.enter_context(server.accept()[0]))
             until(lambda: len(links[-1].recv(32, socket.MSG_PEEK)) == 32)
+            links[-1].sendall(b"W")
         back = stack.enter_context(socket.create_connection(("127.0.0.1", mesh.port)))
         back.sendall(greeting(4, 5))
         assert back.recv(1) == b"W"
@@ -303,11 +352,11 @@ def test_a_rank_that_is_stopped_is_not_lost_and_a_dead_machine_is() -> None:
         mesh.send(2, 0, b"x")
         began = time.monotonic()
         while mesh.states()[2:] != [PeerState.LOST] * 3 and time.monotonic() < began + 60:
-            assert mesh.states()[1] == PeerState.AWAY
+            assert mesh.states()[1] == PeerState.HERE
             time.sleep(0.1)
         assert time.monotonic() - began > 20
         time.sleep(2)  # without data its limit would have been the same
-        assert mesh.states() == [PeerState.AWAY] * 2 + [PeerState.LOST] * 3
+        assert mesh.states() == [PeerState.AWAY, PeerState.HERE] + [PeerState.LOST] * 3
         assert mesh.unsent == 32 << 20
         lost = mesh.lost()
         assert lost is not None and "timed out" in lost[1]

@@ -2,7 +2,7 @@
 
 Goal: what threads and processes share in csrc/ is ordered by locks and atomics. Method: many of
 them meet at one engine, the pages of one snapshot and one window, and roots exchange rows over an
-MPI that is made up (tests/tsan). The random seed is today's and is printed.
+MPI that is made up (tests/tsan). The random seed is the same every day.
 """
 
 from __future__ import annotations
