@@ -80,7 +80,7 @@ def ahead_of(
     *,
     inline: bool = True,
 ) -> Prefetcher:
-    return Prefetcher(threads, job, count, 2, workers=Workers(2, may_loop=inline))
+    return Prefetcher(threads, job, count, 2, workers=Workers(threads.threads, may_loop=inline))
 
 
 def taking(sleep: Callable[[float], None], seconds: float) -> Callable[[int], tuple[int, bool]]:
@@ -201,11 +201,13 @@ def test_what_closing_calls_off_was_not_handed_out() -> None:
 
     closing = threading.Thread(target=close)
     closing.start()
-    with pytest.raises(Error, match="closed"):
-        ahead.next()
-    assert ahead.handed_out == 0
-    goes_on.set()
-    closing.join()
+    try:
+        with pytest.raises(Error, match="closed"):
+            ahead.next()
+        assert ahead.handed_out == 0
+    finally:
+        goes_on.set()
+        closing.join()
 
 
 def struck_at(step: int, call: Callable[[], Any]) -> bool:
@@ -272,7 +274,7 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lmdbio.torch.threads.CLOSE_SECONDS", 0.2)
-    for_ever = threading.Event()
+    for_ever, all_threads = threading.Event(), []
     for _ in range(5):
         threads, together = WorkerThreads(3), threading.Barrier(3)
         for task in [begun(threads, together.wait) for _ in range(3)]:
@@ -282,13 +284,14 @@ def test_a_job_is_left_behind_though_other_threads_have_left(
         while not any(threads._running.values()):
             time.sleep(0.001)
         threads.close()
+        all_threads += threads._all
         with pytest.raises(Error, match="closed"):
             hanging.result()
         assert time.monotonic() - at_first < 5
     for_ever.set()
-    for thread in threading.enumerate():  # which would end in the next test
-        if thread.name == "lmdbio-loader":
-            thread.join()
+    for thread in all_threads:  # which would end in the next test
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 @pytest.fixture
