@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     class Stands:
         """Base of a position: what programs call for each record is C, or calls Python.
 
-        Python has ``_move``, ``_seek_key``, ``_get_key``, ``_peek``, ``_check`` and ``_end_run``
-        for it. A transaction makes it (``Transacts``).
+        Python has ``_move``, ``_seek_key``, ``_seek_range``, ``_get_key``, ``_peek``, ``_check`` and
+        ``_end_run`` for it. A transaction makes it (``Transacts``).
         """
 
         _lookup: Any  #: of C, with the cursor; None: closed
@@ -96,6 +96,8 @@ if TYPE_CHECKING:
         def _move(self, move: int) -> bool: ...
 
         def _seek_key(self, key: Any) -> bool: ...
+
+        def _seek_range(self, key: Any) -> bool: ...
 
         def _get_key(self, key: Any, default: Any = None) -> Any: ...
 
@@ -151,6 +153,10 @@ if TYPE_CHECKING:
                     read.
             """
             return self._seek_key(key)
+
+        def set_range(self, key: Any) -> bool:
+            """Move to the first key not below ``key``; the first of all, where that is empty."""
+            return self._seek_range(key)
 
     class Transacts:
         """Base of a transaction: ``abort`` and ``with`` are C; ``get`` and ``cursor`` are, or call

@@ -6,7 +6,7 @@ import errno
 
 from lmdbio import _core
 from lmdbio._core import Move
-from lmdbio.dropin.arguments import as_bytes, as_optional_bytes
+from lmdbio.dropin.arguments import as_optional_bytes
 from lmdbio.dropin.iterator import CursorIterator
 from lmdbio.dropin.position import Position
 from lmdbio.errors import (
@@ -64,11 +64,6 @@ class Cursor(Position, metaclass=Counterpart, of="Cursor"):
     def set_key_dup(self, key: Any = b"", value: Any = b"") -> bool:
         """Move to exactly ``key`` and ``value``."""
         return self._move(Move.BOTH, as_optional_bytes(key), as_optional_bytes(value))
-
-    def set_range(self, key: Any) -> bool:
-        """Move to the first key not below ``key``; the first of all, where that is empty."""
-        key = as_bytes(key)
-        return self._move(Move.SET_RANGE, key) if key else self._move(Move.FIRST)
 
     def set_range_dup(self, key: Any = b"", value: Any = b"") -> bool:
         """Move to exactly ``key`` and its first value not below ``value``."""

@@ -202,6 +202,10 @@ class Position(_core.Stands):
         self._failed = False
         return placed
 
+    def _seek_range(self, key: Any) -> bool:
+        key = as_bytes(key)
+        return self._move(Move.SET_RANGE, key) if key else self._move(Move.FIRST)
+
     def _get_key(self, key: Any, default: Any = None) -> Any:
         return self._read(WANT_VALUE) if self._seek_key(key) else default
 

@@ -137,20 +137,21 @@ static PyObject *lio_stands_prev_nodup(PyObject *self, PyObject *Py_UNUSED(nothi
     return lio_stands_step(self, LIO_MOVE_PREV_NODUP);
 }
 
-/* Moves to a key. -1: with an error raised. */
-static int lio_stands_to(PyObject *self, PyObject *key)
+/* Moves to a key, or to the first that is not below it. -1: with an error raised. */
+static int lio_stands_to(PyObject *self, PyObject *key, uint32_t move)
 {
     lio_stands *s = (lio_stands *)self;
     lio_lookup *l = PyBytes_CheckExact(key) && PyBytes_Size(key) > 0 ? lio_stands_lookup(s) : NULL;
     PyObject *found;
     int code;
     if (l == NULL) {
-        found = PyObject_CallMethod(self, "_seek_key", "O", key);
+        found = PyObject_CallMethod(self, move == LIO_MOVE_SET ? "_seek_key" : "_seek_range", "O",
+                                    key);
         code = found == NULL ? -1 : PyObject_IsTrue(found);
         Py_XDECREF(found);
         return code;
     }
-    code = lio_stands_go(s, l, LIO_MOVE_SET, key);
+    code = lio_stands_go(s, l, move, key);
     return code == LIO_OK ? 1 : code == LIO_NOTFOUND ? 0 : -1;
 }
 
@@ -160,7 +161,17 @@ static PyObject *lio_stands_set_key(PyObject *self, PyObject *const *args, Py_ss
     int found;
     if (count != 1 || names != NULL)
         return lio_call_fast(self, "_seek_key", args, count, names);
-    found = lio_stands_to(self, args[0]);
+    found = lio_stands_to(self, args[0], LIO_MOVE_SET);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+static PyObject *lio_stands_set_range(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                      PyObject *names)
+{
+    int found;
+    if (count != 1 || names != NULL)
+        return lio_call_fast(self, "_seek_range", args, count, names);
+    found = lio_stands_to(self, args[0], LIO_MOVE_SET_RANGE);
     return found < 0 ? NULL : PyBool_FromLong(found);
 }
 
@@ -171,7 +182,7 @@ static PyObject *lio_stands_get(PyObject *self, PyObject *const *args, Py_ssize_
     int found;
     if (count < 1 || count > 2 || names != NULL)
         return lio_call_fast(self, "_get_key", args, count, names);
-    found = lio_stands_to(self, args[0]);
+    found = lio_stands_to(self, args[0], LIO_MOVE_SET);
     if (found < 0)
         return NULL;
     if (found > 0)
@@ -373,6 +384,10 @@ static int lio_stands_type(uintptr_t list)
         {"_set_guard_lock", lio_stands_set_guard_lock, METH_O, NULL},
         {"set_key", (PyCFunction)(void (*)(void))lio_stands_set_key, METH_FASTCALL | METH_KEYWORDS,
          "set_key($self, /, key)\n--\n\nMove to exactly ``key``; return whether it is there."},
+        {"set_range", (PyCFunction)(void (*)(void))lio_stands_set_range,
+         METH_FASTCALL | METH_KEYWORDS,
+         "set_range($self, /, key)\n--\n\n"
+         "Move to the first key not below ``key``; the first of all, where that is empty."},
         {"get", (PyCFunction)(void (*)(void))lio_stands_get, METH_FASTCALL | METH_KEYWORDS,
          "get($self, /, key, default=None)\n--\n\n"
          "Move to ``key`` and return its value, else ``default``."},
