@@ -156,7 +156,7 @@ class ReaderBatches:
         if recipe.whole is not None:
             return maker.whole(batch, recipe.whole.decode, source, wanted)[0]
         values: Iterator[Any] | list[Any] = iter(batch) if recipe.buffers else map(bytes, batch)
-        if recipe.transform is None:
+        if maker.transform is None:
             values = list(values)
         return maker.samples(values, batch, source, wanted, recipe.collate)
 
@@ -241,7 +241,8 @@ class JointBatches:
             words = {name: self._options[name] for name in _OF_RECORDS & self._options.keys()}
             recipe = self._recipe
             words |= {"buffers": recipe.buffers, "errors": recipe.errors}
-            self._dataset = Dataset(self._path, recipe.transform, **words)
+            self._dataset = Dataset(self._path, **words)
+            self._dataset.maker = self._maker  # its transform may be replaced, and counts for both
         return self._dataset
 
     def _open(self, epoch: int, used: int, seed: int, last: Reader | None = None) -> _Sequence:
@@ -287,15 +288,18 @@ class JointBatches:
     def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
         """Return the batches of the rest of an epoch; those of an earlier one end.
 
-        Collective where the Reader is neither at its begin nor in the epoch before.
+        Collective where the Reader is neither at its begin nor in the epoch before, and where the
+        transform was replaced, with which it has batches made ahead.
 
         Raises:
             As ``Reader``.
         """
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
-        if sequence is not None and (again := sequence.again(place)) is not None:
+        if sequence is None or sequence.transform is not self._maker.transform:
+            return self._jump(sequence, place).begin(epoch_slice)
+        if (again := sequence.again(place)) is not None:
             return again
-        if sequence is None or place != sequence.goes_on:
+        if place != sequence.goes_on:
             sequence = self._jump(sequence, place)
         return sequence.begin(epoch_slice)
 
@@ -357,6 +361,7 @@ class _Sequence(ReaderBatches):
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
         current: JointEpoch that was begun last; None: none was.
+        transform: transform of its batches.
     """
 
     def __init__(
@@ -375,6 +380,7 @@ class _Sequence(ReaderBatches):
         self.current: JointEpoch | None = None
         self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
+        self.transform = maker.transform
         super().__init__(reader, recipe, maker, workers, seed=seed)
 
     def _rows(self, iteration: int, _size: int) -> int:

@@ -33,6 +33,10 @@ WORDS: dict[str, Any] = {"shuffle": True, "seed": 3, "collate_fn": list, "transf
 APART = "the ranks cache nothing together: "
 
 
+def backwards(value: Any) -> bytes:
+    return bytes(value)[::-1]
+
+
 def total(*numbers: int) -> list[int]:
     """Return sums over all ranks."""
     tensor = torch.tensor(numbers)
@@ -94,6 +98,16 @@ def what_trainers_ask_for_beside_the_batches_is_there() -> None:
             loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
         )
         assert [list(batch) for batch in rest] == plain(1)
+
+
+def a_transform_that_is_replaced_counts_from_the_next_epoch_on() -> None:
+    """The batches that were made ahead for that epoch have the transform before."""
+    with Loader(PATH, 4, cache=CACHE, **WORDS) as loader:
+        made = epochs(loader, 1)
+        loader.dataset.transform = backwards
+        made += epochs(loader, 1)
+    before, after = plain(2)[: len(loader)], plain(2, transform=backwards)[len(loader) :]
+    assert made == before + after
 
 
 def what_a_reader_refuses_each_process_reads_by_itself() -> None:
@@ -278,6 +292,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     for case in (
         ranks_cache_together,
+        a_transform_that_is_replaced_counts_from_the_next_epoch_on,
         what_trainers_ask_for_beside_the_batches_is_there,
         what_a_reader_refuses_each_process_reads_by_itself,
         what_they_cannot_share_each_process_caches_by_itself,

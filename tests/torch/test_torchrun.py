@@ -91,7 +91,7 @@ def test_ranks_cache_together_where_they_can(folder: Path) -> None:
         ["--standalone", "--nproc-per-node=2", str(HERE / "sharing_ranks.py"), str(folder)],
         LMDBIO_RANKS_PER_NODE="1",
     )
-    assert out.count("passed: ") == 11, out
+    assert out.count("passed: ") == 12, out
 
 
 @pytest.mark.more
