@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     class Stands:
         """Base of a position: what programs call for each record is C, or calls Python.
 
-        Python has ``_move``, ``_seek_key``, ``_seek_range``, ``_get_key``, ``_peek``, ``_check`` and
-        ``_end_run`` for it. A transaction makes it (``Transacts``).
+        Python has ``_move``, ``_seek_key``, ``_seek_range``, ``_get_key``, ``_peek``, ``_check``
+        and ``_end_run`` for it. A transaction makes it (``Transacts``).
         """
 
         _lookup: Any  #: of C, with the cursor; None: closed
