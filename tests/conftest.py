@@ -12,6 +12,8 @@ import platform
 import shutil
 import signal
 import sys
+import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,27 @@ def pytest_report_header() -> list[str]:
 def pytest_collection_finish() -> None:
     # Torch and all else that was imported lives to the end; many tests collect garbage.
     gc.freeze()
+
+
+class _Circle:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Wait while another thread collects garbage: ``gc.collect`` does nothing meanwhile.
+
+    There a DataLoader that an earlier test has left may wait for its workers for seconds.
+    """
+    circle = weakref.ref(_Circle())
+    deadline = time.monotonic() + 60
+    gc.collect(0)
+    while circle() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not wanted are left out
