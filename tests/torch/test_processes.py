@@ -360,24 +360,24 @@ def unhurried(data: Any) -> int:
     return number(data)
 
 
-def one_at_work(loader: Loader) -> Any:
+def one_at_work(loader: Loader, batches: Iterator[Any]) -> Any:
     """A worker process of whom a batch is asked: it is the next one that is asked, too.
 
     One that is free may be left idle, where the loop is no faster by it.
     """
-    pool = loader._source._pool
-    assert pool is not None
-    while not (at_work := [one for one in pool._all if one not in pool._free.queue]):
-        time.sleep(1e-3)
-    return at_work[0].process
+    for _ in batches:
+        pool = loader._source._pool
+        at_work = [one for one in pool._all if one not in pool._free.queue]
+        if at_work:
+            return at_work[0].process
+    raise AssertionError("an epoch without a batch that a worker makes")
 
 
 def test_a_worker_that_is_killed_is_named_at_once(folder: Path) -> None:
     with by_processes(folder, 4, transform=unhurried) as loader:
         for _ in range(5):
             batches, begun = iter(loader), time.monotonic()
-            next(batches)
-            victim = one_at_work(loader)
+            victim = one_at_work(loader, batches)
             os.kill(victim.pid, signal.SIGKILL)
             with pytest.raises(Error, match=rf"pid {victim.pid}.* was killed by SIGKILL"):
                 for _ in batches:
