@@ -57,6 +57,7 @@ typedef struct lio_link {
     uint64_t greeted;          /* bytes of the greeting that are sent */
     bool is_welcome;           /* the listener has heard it: messages may follow */
     uint32_t redials;          /* before it was welcome */
+    uint64_t not_before_ns;    /* when it is dialled again */
     bool has_unanswered;       /* TCP: the other machine may not have acknowledged all */
     uint32_t silent_checks;    /* in a row, that saw no answer where one was due */
 } lio_link;
@@ -158,6 +159,9 @@ void lio_mesh_wake(lio_mesh *mesh);
 
 /* A message with room for `count` bytes; NULL: no memory. */
 lio_mesh_message *lio_mesh_message_make(lio_mesh *mesh, uint64_t count);
+
+/* Wakes the callers that wait for news. Under the lock. */
+void lio_mesh_announce(lio_mesh *mesh);
 
 /* Puts a message behind those that have arrived. */
 void lio_mesh_arrive(lio_mesh *mesh, lio_mesh_message *message);

@@ -167,13 +167,18 @@ int lio_mesh_send(lio_mesh *m, uint32_t rank, int32_t tag, const uint8_t *bytes,
 
 /* --- taking -------------------------------------------------------------------------------- */
 
+void lio_mesh_announce(lio_mesh *m)
+{
+    m->events++;
+    (void)pthread_cond_broadcast(&m->moved);
+}
+
 void lio_mesh_arrive(lio_mesh *m, lio_mesh_message *message)
 {
     (void)pthread_mutex_lock(&m->lock);
     *m->arrived_end = message;
     m->arrived_end = &message->next;
-    m->events++;
-    (void)pthread_cond_broadcast(&m->moved);
+    lio_mesh_announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 

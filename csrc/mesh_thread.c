@@ -31,13 +31,6 @@ enum { CHECK_MS = 1000, SILENT_CHECKS_MAX = LIO_MESH_ANSWER_SECONDS };
 /* --- what callers hear of ---------------------------------------------------------------- */
 
 /* Under the lock. */
-static void announce(lio_mesh *m)
-{
-    m->events++;
-    (void)pthread_cond_broadcast(&m->moved);
-}
-
-/* Under the lock. */
 static void end_sending(lio_mesh *m, lio_link *link)
 {
     lio_sending *one = link->first;
@@ -68,7 +61,7 @@ static void close_link(lio_mesh *m, lio_link *link)
     (void)pthread_mutex_lock(&m->lock);
     while (link->first != NULL)
         end_sending(m, link);
-    announce(m);
+    lio_mesh_announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 
@@ -90,7 +83,7 @@ static void end_rank(lio_mesh *m, uint32_t rank, enum lio_mesh_state state, int 
             else
                 (void)lio_fail(&m->lost_why, LIO_ERR_IO, rank, 0, 0, "%s", what);
         }
-        announce(m);
+        lio_mesh_announce(m);
     }
     lio_link *link = m->links[rank];
     (void)pthread_mutex_unlock(&m->lock);
@@ -152,7 +145,7 @@ static bool has_farewell(lio_mesh *m, lio_link *link)
         link->is_welcome |= said[i] == LIO_SAYS_WELCOME;
         if (said[i] == LIO_SAYS_WELCOME && m->state[link->rank] == LIO_MESH_AWAY) {
             m->state[link->rank] = LIO_MESH_HERE;
-            announce(m);
+            lio_mesh_announce(m);
         }
     }
     (void)pthread_mutex_unlock(&m->lock);
@@ -172,10 +165,10 @@ static bool redial(lio_mesh *m, lio_link *link, int sys_errno)
         link->redials >= REDIALS_MAX)
         return false;
     link->redials++;
-    link->is_open = false;
-    link->greeted = 0;
+    link->not_before_ns = lio_now_ns() + RETRY_MS * 1000000ull;
+    link->is_open = link->has_unanswered = false;
+    link->greeted = link->silent_checks = 0;
     close_watched(m, &link->fd);
-    m->retries = true;
     want(m, link);
     return true;
 }
@@ -187,7 +180,7 @@ static void end_link(lio_mesh *m, lio_link *link, int sys_errno, const char *wha
         return;
     (void)pthread_mutex_lock(&m->lock);
     if (m->has_met && m->state[link->rank] == LIO_MESH_AWAY) /* it listened once, no more */
-        has_left |= was_ended(sys_errno) || sys_errno == ECONNREFUSED;
+        has_left |= was_ended(sys_errno) || sys_errno == ECONNREFUSED || link->redials > 0;
     (void)pthread_mutex_unlock(&m->lock);
     if (has_left)
         end_rank(m, link->rank, LIO_MESH_LEFT, 0, "");
@@ -278,7 +271,7 @@ static void note_written(lio_mesh *m, lio_link *link, lio_sending *one, uint64_t
     (void)pthread_mutex_lock(&m->lock);
     end_sending(m, link);
     if (m->unsent == 0)
-        announce(m);
+        lio_mesh_announce(m);
     (void)pthread_mutex_unlock(&m->lock);
 }
 
@@ -366,14 +359,18 @@ static void check_answers(lio_mesh *m)
 static void serve_links(lio_mesh *m)
 {
     lio_link *link;
+    uint64_t now_ns = lio_now_ns();
     m->retries = false;
     (void)pthread_mutex_lock(&m->lock);
     link = m->all_links; /* new ones come before it */
     (void)pthread_mutex_unlock(&m->lock);
     for (; link != NULL; link = link->next) {
         (void)pthread_mutex_lock(&m->lock);
-        bool is_wanted = link->is_wanted && m->state[link->rank] < LIO_MESH_LEFT;
-        link->is_wanted = false;
+        bool is_wanted = link->is_wanted && m->state[link->rank] < LIO_MESH_LEFT &&
+                         (!m->has_left || link->first != NULL);
+        link->is_wanted = is_wanted && now_ns < link->not_before_ns;
+        m->retries |= link->is_wanted;
+        is_wanted &= !link->is_wanted;
         (void)pthread_mutex_unlock(&m->lock);
         if (is_wanted && (link->fd >= 0 || connect_to(m, link)))
             write_some(m, link);
@@ -571,7 +568,7 @@ static void say_farewell(lio_mesh *m)
         if (one->rank >= 0)
             say(one, LIO_SAYS_FAREWELL);
     for (lio_link *link = m->all_links; link != NULL; link = link->next)
-        if (link->fd >= 0)
+        if (link->fd >= 0 || link->first != NULL)
             (void)lio_mesh_begin(m, link->rank, LIO_MESH_FAREWELL, NULL, 0, false, NULL, NULL);
 }
 
@@ -642,7 +639,10 @@ void *lio_mesh_carry(void *mesh)
     }
     while (m->incoming != NULL)
         close_incoming(m, m->incoming);
-    for (lio_link *link = m->all_links; link != NULL; link = link->next)
+    for (lio_link *link = m->all_links; link != NULL; link = link->next) {
+        link->is_welcome = true; /* who says it too late, for it is stopped, reads all the same */
+        write_some(m, link);
         close_link(m, link);
+    }
     return NULL;
 }

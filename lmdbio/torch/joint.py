@@ -241,8 +241,7 @@ class JointBatches:
             words = {name: self._options[name] for name in _OF_RECORDS & self._options.keys()}
             recipe = self._recipe
             words |= {"buffers": recipe.buffers, "errors": recipe.errors}
-            self._dataset = Dataset(self._path, **words)
-            self._dataset.maker = self._maker  # its transform may be replaced, and counts for both
+            self._dataset = Dataset(self._path, self._maker.transform, **words)
         return self._dataset
 
     def _open(self, epoch: int, used: int, seed: int, last: Reader | None = None) -> _Sequence:
@@ -295,13 +294,20 @@ class JointBatches:
             As ``Reader``.
         """
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
-        if sequence is None or sequence.transform is not self._maker.transform:
+        if sequence is None or self._takes_over():
             return self._jump(sequence, place).begin(epoch_slice)
         if (again := sequence.again(place)) is not None:
             return again
         if place != sequence.goes_on:
             sequence = self._jump(sequence, place)
         return sequence.begin(epoch_slice)
+
+    def _takes_over(self) -> bool:
+        """Return whether the data set has another transform, which batches have from now on."""
+        if self._dataset is None or self._recipe.whole is not None:
+            return False
+        before, self._maker.transform = self._maker.transform, self._dataset.transform
+        return before != self._maker.transform  # a method is another object each time
 
     def _jump(self, sequence: _Sequence | None, place: tuple[int, int, int]) -> _Sequence:
         """Return the batches from another place on, of a new Reader. Collective."""
@@ -361,7 +367,6 @@ class _Sequence(ReaderBatches):
     Attributes:
         goes_on: epoch, used samples and seed of the next epoch that it has without a break.
         current: JointEpoch that was begun last; None: none was.
-        transform: transform of its batches.
     """
 
     def __init__(
@@ -380,7 +385,6 @@ class _Sequence(ReaderBatches):
         self.current: JointEpoch | None = None
         self._begun_at = self.goes_on  # the place of the current one's first batch
         self._wanted_from = 0  # the first iteration that anybody wants
-        self.transform = maker.transform
         super().__init__(reader, recipe, maker, workers, seed=seed)
 
     def _rows(self, iteration: int, _size: int) -> int:

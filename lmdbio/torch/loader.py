@@ -151,9 +151,9 @@ class Loader(Ordered, torch.utils.data.DataLoader[Any]):
 
     With ``cache`` the ranks of a job cache the data set together, in a Reader; batches stay the
     same. All ranks make the Loader, iterate and close it together. After a jump (a loaded state,
-    ``set_epoch`` to any but the next epoch, or a restart of an epoch after more than a few
-    batches) the next iteration makes a new Reader, which takes over what is cached. ``dataset``
-    reads past the cache.
+    ``set_epoch`` to any but the next epoch, a restart of an epoch after more than a few batches,
+    or another transform that all ranks put into ``dataset``) the next iteration makes a new
+    Reader, which takes over what is cached. ``dataset`` reads past the cache.
 
     Args:
         source: argument of ``Dataset``; paths, where ranks share a cache.

@@ -262,6 +262,23 @@ def test_a_rank_that_is_turned_away_before_its_welcome_comes_again() -> None:
     mesh.leave(0)
 
 
+def test_a_rank_that_leaves_says_all_to_one_that_has_not_welcomed_it() -> None:
+    """As one that is stopped: it reads when it goes on."""
+    mesh = Mesh(0, 2, KEY)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(SECONDS_MAX)
+        mesh.place(1, "127.0.0.1", other.getsockname()[1], is_near=False)
+        mesh.send(1, 0, b"the last message")
+        time.sleep(0.1)
+        mesh.leave(50)
+        with other.accept()[0] as link:
+            link.settimeout(SECONDS_MAX)
+            assert link.recv(32, socket.MSG_WAITALL) == greeting(0, 2)
+            assert link.recv(32, socket.MSG_WAITALL)[16:] == b"the last message"
+            assert link.recv(16, socket.MSG_WAITALL)[4:8] == FAREWELL
+            assert link.recv(1) == b""
+
+
 def test_who_is_turned_away_each_time_is_told() -> None:
     """As where another program has the port."""
     mesh, closing = Mesh(0, 2, KEY), threading.Event()
@@ -402,6 +419,10 @@ def test_strangers_are_not_heard(two: list[Mesh], said: bytes) -> None:
     assert two[0].lost() is None and two[0].take(Mesh.ANY_TAG) is None
     two[1].send(0, 0, b"still here")
     assert take(two[0], 0) == (1, b"still here")
+
+
+#: Tag of a rank's last message.
+FAREWELL = (-2).to_bytes(4, "little", signed=True)
 
 
 def greeting(rank: int, ranks: int) -> bytes:
