@@ -294,7 +294,7 @@ class JointBatches:
             As ``Reader``.
         """
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
-        if sequence is None or self._takes_over():
+        if self._takes_over() or sequence is None:
             return self._jump(sequence, place).begin(epoch_slice)
         if (again := sequence.again(place)) is not None:
             return again

@@ -1,9 +1,9 @@
 /* glue_position: the moves and reads of a cursor that programs make for each record.
  *
  *   class Position(Stands):     first() last() next() prev() next_nodup() prev_nodup() set_key()
- *                               set_range() get() key() value() item() are C where the position is that of
- *                               the C core's cursor; else they call _move(), _seek_key(),
- *                               _seek_range() and _item_here(), of Python
+ *                               set_range() get() key() value() item() are C where the position
+ *                               is that of the C core's cursor; else they call _move(),
+ *                               _seek_key(), _seek_range() and _item_here(), of Python
  *
  *   transaction  --first-->  position <--> position <--> ...   those that are open
  *                <---------- each keeps its transaction
