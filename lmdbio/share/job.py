@@ -45,9 +45,8 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_ST
 NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 32, 50e-6, 2e-3
 #: A rank that waits so long for others to make a Reader logs it.
 LATE_SECONDS = 30.0
-#: A rank's answer has room for so many bytes at least: it may be interrupted when all ranks know
-#: already how long the answer is, and then tells so many letters of the reason.
-ANSWER_BYTES_MIN, INTERRUPT_LETTERS_MAX = 256, 48
+#: So many bytes of a rank's answer go with its length. What is longer costs a second exchange.
+HEAD_BYTES = 504
 
 
 class DifferenceError(ValueError):
@@ -155,7 +154,11 @@ class Job:
             result = step()  # after an interrupt too: others may wait for this rank inside
         except BaseException as error:
             own = error if own is None else own
-        own, answers = self._exchange(result, own)
+        if own is None and self._interrupts:  # while they were held
+            own = self._interrupts[0]
+        answers = self._exchange(result, own)
+        if own in self._interrupts:  # it is raised, and others are told
+            self._interrupts.remove(own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         self.is_known_failed = bool(failed)
         if own is not None:
@@ -166,31 +169,30 @@ class Job:
             raise PeerError(f"rank {rank} failed: {text}{more}")
         return [value for value, _ in answers]
 
-    def _exchange(
-        self, result: Any, own: BaseException | None
-    ) -> tuple[BaseException | None, list[tuple[Any, str | None]]]:
+    def _exchange(self, result: Any, own: BaseException | None) -> list[tuple[Any, str | None]]:
         """Wait until all ranks are here, and exchange their answers. Collective.
 
         Returns:
-            Why this rank cannot go on: ``own``, or the exception that interrupted it before it
-            gave its answer. And of each rank its result, and why it cannot go on.
+            Of each rank its result, and why it cannot go on.
         """
         assert self.transport is not None
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
-        room = max(len(answer), ANSWER_BYTES_MIN)
-        # A rank that left between the two calls would begin its next step where others end this.
+        head = len(answer).to_bytes(8, "little") + answer[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0")
+        # A rank that left here would begin its next step where others end this. What interrupts
+        # it has come too late for its answer, and is told in the next step.
         with self.uninterrupted():
-            gathering = self.transport.begin_gather(room.to_bytes(8, "little"))
-            _wait(gathering, self._interrupts)
-            if self._interrupts and own is None:
-                own = self._interrupts[0]  # all ranks are here, and none knows any answer yet
-                answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
-            rooms = [int.from_bytes(text, "little") for text in gathering.answers()]
-            gathering = self.transport.begin_gather(answer.ljust(room, b"\0"), rooms)
-            _wait(gathering, self._interrupts)
-            if own in self._interrupts:  # it is raised, and others are told
-                self._interrupts.remove(own)
-        return own, [pickle.loads(text) for text in gathering.answers()]
+            heads = self._gather(head)
+            rests = [max(0, int.from_bytes(text[:8], "little") - HEAD_BYTES) for text in heads]
+            tails = self._gather(answer[HEAD_BYTES:], rests) if any(rests) else [b""] * self.size
+        # Nothing that follows an object is read.
+        return [pickle.loads(text[8:] + tail) for text, tail in zip(heads, tails, strict=True)]
+
+    def _gather(self, own: bytes, sizes: Sequence[int] | None = None) -> list[bytes]:
+        """Exchange bytes, as ``Transport.begin_gather``. Collective."""
+        assert self.transport is not None
+        gathering = self.transport.begin_gather(own, sizes)
+        _wait(gathering, self._interrupts)
+        return gathering.answers()
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         """Keep interrupts of this rank until its next step, or ``end``: others need it here."""

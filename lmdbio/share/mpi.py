@@ -6,6 +6,7 @@ A window (``MPI.Win.Allocate_shared``, locked for its whole life) is a node's me
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,7 @@ class _Gathering:
 
     def answers(self) -> list[bytes]:
         """Return what each rank gave."""
-        ends = np.cumsum(self._sizes)
-        pairs = zip(ends, self._sizes, strict=True)
+        pairs = zip(accumulate(self._sizes), self._sizes, strict=True)
         return [bytes(self._every[end - size : end]) for end, size in pairs]
 
 

@@ -25,7 +25,7 @@ COMM = MPI.COMM_WORLD
 #: A rank that is not told waits for ever: seconds until it is ended.
 SECONDS_MAX = 10
 #: Moments before and after the waits of the steps that make a Reader: at least so many, and fewer.
-MOMENTS_MIN, MOMENTS_MAX = 30, 100
+MOMENTS_MIN, MOMENTS_MAX = 20, 100
 
 
 def interrupted(*_arguments: object) -> Any:
