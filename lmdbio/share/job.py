@@ -45,7 +45,7 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_ST
 NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 32, 50e-6, 2e-3
 #: A rank that waits so long for others to make a Reader logs it.
 LATE_SECONDS = 30.0
-#: So many bytes of a rank's answer go with its length. What is longer costs a second exchange.
+#: So many bytes of a rank's answer go with its length. A longer answer costs a second exchange.
 HEAD_BYTES = 504
 
 
@@ -178,8 +178,8 @@ class Job:
         assert self.transport is not None
         answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
         head = len(answer).to_bytes(8, "little") + answer[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0")
-        # A rank that left here would begin its next step where others end this. What interrupts
-        # it has come too late for its answer, and is told in the next step.
+        # A rank that left here would begin its next step where others end this. An interrupt comes
+        # too late for this answer: the next one tells of it.
         with self.uninterrupted():
             heads = self._gather(head)
             rests = [max(0, int.from_bytes(text[:8], "little") - HEAD_BYTES) for text in heads]
