@@ -34,7 +34,13 @@ from lmdbio.share.memory import wait_unused
 from lmdbio.share.node_memory import SocketNodeGroup
 from lmdbio.share.transport import Channel, describe, end_messages
 
-__all__ = ["SocketTransport", "is_inherited", "is_process_group", "transport_of_group"]
+__all__ = [
+    "SocketTransport",
+    "is_inherited",
+    "is_process_group",
+    "store_of",
+    "transport_of_group",
+]
 
 #: Tags of what is no letter of a Reader's (``share.mail``).
 GATHER, ARRAY, FAILED = range(MEET + 1, MEET + 4)
@@ -463,12 +469,12 @@ def transport_of_group(group: Any) -> SocketTransport:
         raise Error("this process was forked from a rank of the process group, and is none itself")
     transport = _of_groups.get(group)
     if transport is None or transport.has_left:
-        transport = SocketTransport(group.rank(), group.size(), _store_of(group))
+        transport = SocketTransport(group.rank(), group.size(), store_of(group))
         _of_groups[group] = transport
     return transport
 
 
-def _store_of(group: Any) -> Store:
+def store_of(group: Any) -> Store:
     """Return the store in which the ranks of a process group have met."""
     if hasattr(group, "get_group_store"):
         store: Store = group.get_group_store()

@@ -21,6 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lmdbio.share.meeting import KEY
+from lmdbio.share.sockets import store_of
 from lmdbio.torch import Loader
 
 PATH, FOLDER, EPOCHS = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
@@ -67,7 +68,7 @@ class Commits:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    assert not dist.group.WORLD.get_group_store().check([KEY])  # no address of a dead job
+    assert not store_of(dist.group.WORLD).check([KEY])  # no address of a dead job
     dist.barrier()
     commits = Commits()
     with Loader(
