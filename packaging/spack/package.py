@@ -35,4 +35,4 @@ class PyLmdbio(PythonPackage):
     depends_on("py-backports-zstd@1.0:", type=("build", "run"), when="^python@:3.13")
     depends_on("py-tomli@2:", type=("build", "run"), when="^python@:3.10")
     depends_on("py-mpi4py@4:", type=("build", "run"), when="+mpi")
-    depends_on("py-torch@2.2:", type=("build", "run"), when="+torch")
+    depends_on("py-torch@2.3:", type=("build", "run"), when="+torch")
