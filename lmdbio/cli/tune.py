@@ -188,6 +188,7 @@ def _measure(
     job = share.connect(ranks)
     try:
         found, request = job.together_local(measure)
+        job.together(lambda: None)  # tells of an interrupt in that wait: others would go on
     finally:
         job.free()
     turns = stagger.measure(path, ranks, seconds=seconds, overrides=request, progress=progress)

@@ -237,6 +237,7 @@ def measure(
         made = _Measuring(path, job, settled(job), progress).measure(
             seconds, overrides or Overrides()
         )
+        job.together(lambda: None)  # tells of an interrupt in the last wait: others would go on
     except BaseException as error:
         job.fail(error)
         if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
